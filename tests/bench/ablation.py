@@ -37,12 +37,14 @@ def operator(**keys):
 
 
 ATTENTION = dict(core="stack", heads=2)
-# name: what it changes, and the tasks it is of where not of all. A loss of rollouts begins where the recipe's does.
+ROLLS = losses(rollout_decoded=1)
+ROLLING = 0.35  # of the time, at the end: losses of rollouts, where a variant has one
+# name: what it changes, and the tasks it is of where not of all
 VARIANTS = {
     RECIPE: ({}, None),
-    "latents' relative losses, not decoded fields'": (losses(decoded=0, rollout_decoded=0, relative=1, rollout_relative=1), None),
-    "latents' squared losses": (losses(decoded=0, rollout_decoded=0, one_step=1, rollout=1), None),
-    "no losses of rollouts": (losses(rollout_decoded=0), None),
+    "latents' relative losses, not decoded fields'": (losses(decoded=0, relative=1), None),
+    "latents' squared losses": (losses(decoded=0, one_step=1), None),
+    "losses of rollouts": (ROLLS, None),
     "no spectral loss": (losses(spectral=0), None),
     "`spectral` 0.3": (losses(spectral=0.3), None),
     "`semigroup` 0.1": (losses(semigroup=0.1), ("burgers", "reaction", "sorption", "gas1d")),
@@ -64,9 +66,9 @@ VARIANTS = {
     "`schedule: wsd`": (optimizer(schedule="wsd"), None),
     "`schedule: plateau`": (optimizer(schedule="plateau", plateau_patience=1), None),
     "no clipping": (optimizer(clip=0), None),
-    "`pushforward`": ({"operator.pushforward": "true"}, None),
-    "`rollout_curriculum: [2, 4]`": ({"operator.rollout_curriculum": "[2, 4]"}, ("burgers", "reaction", "sorption", "gas1d", "pattern", "gas2d")),
-    "rollouts that warm up": ({LOSSES + "rollout_decoded.warmup": 500}, None),
+    "rollouts, `pushforward`": ({**ROLLS, "operator.pushforward": "true"}, None),
+    "rollouts, `rollout_curriculum: [2, 4]`": ({**ROLLS, "operator.rollout_curriculum": "[2, 4]"}, ("burgers", "reaction", "sorption", "gas1d", "pattern", "gas2d")),
+    "rollouts that warm up": ({**ROLLS, LOSSES + "rollout_decoded.warmup": 500}, None),
     "without `condition`": (operator(condition="false"), None),
     "`positions: none`": (operator(positions="none"), ("sorption", "pattern", "water")),
     "`positions: learned`": (operator(positions="learned"), None),
@@ -98,20 +100,18 @@ class Variants:
         config = arguments.folder / f"ablation-{name}.yaml"
         task = f"  - {{name: {name}, files: [{', '.join(train)}], test_files: [{', '.join(test)}], patch: [{self.sizes['patch']}]}}\n"
         config.write_text(accuracy.CONFIG.format(**dict(
-            self.sizes, output=self.prepared, precision="f32", threads=1, folder=arguments.folder, tasks=task, seed=0, steps=0, every=1, rollout=self.rollout(1), rate=0.003, start=0)))
+            self.sizes, output=self.prepared, precision="f32", threads=1, folder=arguments.folder, tasks=task, seed=0, steps=0, every=1, rate=0.003)))
         shutil.rmtree(self.prepared, ignore_errors=True)
         subprocess.run([arguments.ups, "train", config, "-q", "--stage", "autoencoder"], check=True, stderr=subprocess.DEVNULL)
         subprocess.run([arguments.ups, "cache", "build", config, "-q"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
-    def rollout(self, bundle):
-        return max(2, 8 // int(bundle))
-
     def train(self, folder, keys, seed, steps, start):
-        """Seconds of the processor."""
+        """Seconds of the processor; losses of rollouts, where there are any, begin with step `start`."""
         shutil.rmtree(folder, ignore_errors=True)
         settings = dict(keys, seed=seed) | {"operator.steps": steps, "operator.validate_every": max(1, steps // 6)}
-        settings["operator.rollout_steps"] = self.rollout(keys.get(OPERATOR + "bundle", self.sizes["bundle"]))
-        settings |= {f"{LOSSES}{loss}.from": start for loss in ("rollout", "rollout_relative", "rollout_decoded")}
+        if ROLLS.items() <= keys.items():
+            settings["operator.rollout_steps"] = max(2, 8 // int(keys.get(OPERATOR + "bundle", self.sizes["bundle"])))
+            settings[LOSSES + "rollout_decoded.from"] = start
         if steps < 400:  # a run that is too short for its warm-up and a decay, whose time alone counts
             settings[OPTIMIZER + "schedule"] = "constant"
         with open(f"{folder}.log", "w") as log:
@@ -125,11 +125,11 @@ class Variants:
     def run(self, variant, seed):
         keys = VARIANTS[variant][0]
         folder = self.arguments.folder / f"ablation-{self.name}-{list(VARIANTS).index(variant)}-{seed}"
-        rolls = variant != "no losses of rollouts"
+        rolls = ROLLS.items() <= keys.items()
         begins = self.train(folder, keys, seed, 20, 20)
         one = (self.train(folder, keys, seed, 320, 320) - begins) / 300
         eight = (self.train(folder, keys, seed, 100, 0) - begins + 20 * one) / 100 if rolls else one
-        rolling = int(accuracy.ROLLING * self.arguments.seconds / eight) if rolls else 0
+        rolling = int(ROLLING * self.arguments.seconds / eight) if rolls else 0
         steps = rolling + int((self.arguments.seconds - rolling * eight) / one)
         took = self.train(folder, keys, seed, steps, steps - rolling)
         subprocess.run([self.arguments.ups, "eval", folder, "-q"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

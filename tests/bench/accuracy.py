@@ -38,7 +38,6 @@ TASKS = {
     "water": ("swe2d", None, (None,), {}, dict(PLANE, bundle=4)),
     "gas2d": ("cfd2d_rand", None, (None,), {}, PLANE),
 }
-ROLLING = 0.35  # of the time, at the end: losses of rollouts
 CONFIG = """\
 output: {output}
 precision: {precision}
@@ -55,13 +54,11 @@ operator:
   steps: {steps}
   batch_size: {batch}
   validate_every: {every}
-  rollout_steps: {rollout}
   optimizer: {{learning_rate: {rate}, warmup_steps: 200, ema_decay: 0.999}}
   losses:
     relative: {{weight: 0}}
     decoded: {{weight: 1}}
     spectral: {{weight: 0.1}}
-    rollout_decoded: {{weight: 1, from: {start}}}
 evaluation: {{horizons: [1, 10, 0], max_samples: 0}}
 """
 
@@ -115,12 +112,11 @@ def ours(arguments, names, files, seconds):
     config, run = arguments.folder / f"{label}.yaml", arguments.folder / f"run-{label}"
     tasks = "".join(f"  - {{name: {name}, files: [{', '.join(train)}], test_files: [{', '.join(test)}], patch: [{TASKS[name][4]['patch']}], weight: {TASKS[name][4]['weight']}}}\n"
                     for name, (train, test) in zip(names, files))
-    steady = all(TASKS[name][4]["steps"] is None for name in names)
 
-    def configure(output, steps, start):
+    def configure(output, steps):
         config.write_text(CONFIG.format(**dict(
             sizes, output=output, precision=arguments.precision, threads=arguments.threads, folder=arguments.folder, tasks=tasks, seed=arguments.seed, steps=steps,
-            every=max(1, steps // 6), rollout=max(2, 8 // int(sizes["bundle"])), rate=arguments.rate, start=start)))
+            every=max(1, steps // 6), rate=arguments.rate)))
 
     def train(run, *more):
         subprocess.run(["rm", "-rf", run], check=True)
@@ -128,32 +124,30 @@ def ours(arguments, names, files, seconds):
         subprocess.run([arguments.ups, "train", *more, "-q", *(f"--set={pair}" for pair in arguments.set)], check=True, stderr=subprocess.DEVNULL)
         return time.perf_counter() - began
 
-    def fork(steps, start):  # of the run that has encoder and cache
-        return train(trial, prepared, "--fork", trial, f"--set=operator.steps={steps}", f"--set=operator.losses.rollout_decoded.from={start}", f"--set=operator.validate_every={steps}")
+    def fork(steps):  # of the run that has encoder and cache
+        return train(trial, prepared, "--fork", trial, f"--set=operator.steps={steps}", f"--set=operator.validate_every={steps}")
 
-    def step_time(rolls):  # what starts and ends a run is the same in a short and in a longer one
+    def step_time():  # what starts and ends a run is the same in a short and in a longer one
         few, short = 20 * len(names), 0
         for share in (0.01, 0.05):  # of the time: a guess, then the measure
-            began = fork(few, 0 if rolls else few)
+            began = fork(few)
             many = few + max(5 * few, int(share * seconds / short) if short else 0)
-            short = max(2e-3, (fork(many, 0 if rolls else many) - began) / (many - few))
+            short = max(2e-3, (fork(many) - began) / (many - few))
         return short
 
     prepared, trial = f"{run}-prepared", f"{run}-trial"
-    configure(prepared, 0, 0)
+    configure(prepared, 0)
     base = train(prepared, config)
     if base > 0.9 * seconds:
         sys.exit(f"{label}: encoder and cache alone took {base:.0f} s of {seconds:.0f}; give more --seconds")
-    one = step_time(False)
-    eight = one if steady else step_time(True)
+    step = step_time()
     for _ in range(2):
-        rolling = 0 if steady else int(ROLLING * (seconds - base) / eight)
-        steps = rolling + int((seconds - base - rolling * eight) / one)
-        configure(run, steps, steps - rolling if rolling else steps)
+        steps = int((seconds - base) / step)
+        configure(run, steps)
         took = train(run, config)
         if took <= 1.03 * seconds:
             break
-        one, eight = one * took / seconds, eight * took / seconds  # slower than it was: once more, with fewer steps
+        step *= took / seconds  # slower than it was: once more, with fewer steps
     subprocess.run([arguments.ups, "eval", run, "-q"], check=True, stdout=subprocess.DEVNULL)
     rows = []
     for task in json.loads((run / "evaluation.json").read_text())["tasks"]:

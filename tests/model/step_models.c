@@ -7,6 +7,8 @@
 #include "model/update_channel.h"
 #include "tests/model/claims.h"
 
+#include <math.h>
+
 ups_device *device;
 static ups_update_channel *channel;
 ups_checkpointing checkpointing;
@@ -82,6 +84,51 @@ void upload_random(const model *m, const char *name, uint32_t item) {
     ups_random_fill_normal(ups_random_stream(9, UPS_RANDOM_TEST, item), 1, values, elements);
     ok(ups_step_upload(m->step, input, values, sizeof *values * elements, &failure));
     ok(ups_step_wait_uploaded(m->step, &failure));
+    free(values);
+}
+
+float *evaluate(const model *m, ups_value kept, uint32_t draw) {
+    ups_step *step;
+    if (!ups_parameters_allocated(m->parameters)) {
+        ok(ups_parameters_allocate(m->parameters, device, false, UPS_F32, 11, &failure));
+    }
+    ok(ups_step_create(m->graph, device, &step, &failure));
+    for (ups_value v = 0; v < m->graph->value_count; v++) {
+        const ups_value_info *info = ups_graph_info(m->graph, v);
+        if (info->kind != UPS_VALUE_INPUT) continue;
+        size_t elements = (size_t)ups_shape_elements(info->shape);
+        float *values = malloc(sizeof *values * elements);
+        ups_random_fill_normal(ups_random_stream(draw, UPS_RANDOM_TEST, (uint32_t)info->name[0]), 1, values, elements);
+        ok(ups_step_upload(step, v, values, sizeof *values * elements, &failure));
+        free(values);
+    }
+    ok(ups_step_run(step, &(ups_step_run_options){0}, &failure));
+    size_t bytes = sizeof(float) * (size_t)ups_shape_elements(ups_graph_info(m->graph, kept)->shape);
+    float *out = malloc(bytes);
+    ok(ups_step_download(step, kept, out, bytes, &failure));
+    ups_step_destroy(step);
+    return out;
+}
+
+double difference(const float *a, const float *b, int64_t count) {
+    double apart = 0, size = 0;
+    for (int64_t i = 0; i < count; i++) {
+        apart += (double)(a[i] - b[i]) * (double)(a[i] - b[i]);
+        size += (double)b[i] * (double)b[i];
+    }
+    return sqrt(apart / size);
+}
+
+ups_value float_input(model *m, const char *name, ups_shape shape) {
+    return ups_graph_input(m->graph, name, UPS_F32, shape);
+}
+
+void randomise(const model *m, const char *name) {
+    const ups_parameter *p = ups_parameters_get(m->parameters, ups_parameters_find(m->parameters, name));
+    float *values = malloc(sizeof *values * (size_t)p->elements);
+    ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, 77), 0.2f, values, (size_t)p->elements);
+    ok(device->class->upload(device, ups_parameters_values(m->parameters) + p->offset, values,
+                             sizeof *values * (size_t)p->elements, &failure));
     free(values);
 }
 

@@ -47,6 +47,15 @@ void upload_values(const model *m, const float *host);
 /* Normal numbers into an input, the same for the same `item`. */
 void upload_random(const model *m, const char *name, uint32_t item);
 
+/* Runs the graph once on random inputs (drawn by name, so the same for every graph): the elements of a value that it
+ * keeps, for free(). Parameters are drawn where they are not there yet. */
+float *evaluate(const model *m, ups_value kept, uint32_t draw);
+/* The parameter `name` set to small random numbers. */
+void randomise(const model *m, const char *name);
+/* ||a - b|| / ||b|| */
+double difference(const float *a, const float *b, int64_t count);
+
+ups_value float_input(model *m, const char *name, ups_shape shape);
 ups_value mean_square(ups_graph *g, ups_value x, ups_value target);
 /* Values with several consumers, views of views, parameters used twice, slices of one value, a branch that leads
  * nowhere. */

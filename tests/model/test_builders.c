@@ -2,49 +2,11 @@
 #include "base/random.h"
 #include "model/nets/blocks.h"
 #include "model/nets/decoder.h"
-#include "model/nets/patch_code.h"
 #include "tests/model/claims.h"
 #include "tests/model/step_models.h"
 
 #include <math.h>
 #include <string.h>
-
-/* Runs the graph once on random inputs (drawn by name, so the same for every graph) and returns a kept value. */
-static float *evaluate(const model *m, ups_value kept, uint32_t draw) {
-    ups_step *step;
-    if (!ups_parameters_allocated(m->parameters)) {
-        ok(ups_parameters_allocate(m->parameters, device, false, UPS_F32, 11, &failure));
-    }
-    ok(ups_step_create(m->graph, device, &step, &failure));
-    for (ups_value v = 0; v < m->graph->value_count; v++) {
-        const ups_value_info *info = ups_graph_info(m->graph, v);
-        if (info->kind != UPS_VALUE_INPUT) continue;
-        size_t elements = (size_t)ups_shape_elements(info->shape);
-        float *values = malloc(sizeof *values * elements);
-        ups_random_fill_normal(ups_random_stream(draw, UPS_RANDOM_TEST, (uint32_t)info->name[0]), 1, values, elements);
-        ok(ups_step_upload(step, v, values, sizeof *values * elements, &failure));
-        free(values);
-    }
-    ok(ups_step_run(step, &(ups_step_run_options){0}, &failure));
-    size_t bytes = sizeof(float) * (size_t)ups_shape_elements(ups_graph_info(m->graph, kept)->shape);
-    float *out = malloc(bytes);
-    ok(ups_step_download(step, kept, out, bytes, &failure));
-    ups_step_destroy(step);
-    return out;
-}
-
-static double difference(const float *a, const float *b, int64_t count) {
-    double apart = 0, size = 0;
-    for (int64_t i = 0; i < count; i++) {
-        apart += (double)(a[i] - b[i]) * (double)(a[i] - b[i]);
-        size += (double)b[i] * (double)b[i];
-    }
-    return sqrt(apart / size);
-}
-
-static ups_value input(model *m, const char *name, ups_shape shape) {
-    return ups_graph_input(m->graph, name, UPS_F32, shape);
-}
 
 static void expect_shape(const ups_graph *g, ups_value v, ups_shape expected) {
     ups_shape shape = ups_graph_info(g, v)->shape;
@@ -56,8 +18,8 @@ CLAIM(the_reference_operator_has_21_4_million_parameters_and_drops_paths_rising_
     model m = begin(UPS_F32);
     ups_operator_options o = ups_operator_defaults();
     ok(ups_operator_check(&o, &failure));
-    ups_operator_build(m.graph, &o, input(&m, "z", UPS_SHAPE(8, 128, 128)), input(&m, "dt", UPS_SHAPE(8, 1)),
-                       UPS_NO_VALUE, UPS_NO_VALUE);
+    ups_operator_build(m.graph, &o, float_input(&m, "z", UPS_SHAPE(8, 128, 128)),
+                       float_input(&m, "dt", UPS_SHAPE(8, 1)), UPS_NO_VALUE, UPS_NO_VALUE);
     assert_int_equal(ups_parameters_trainable(m.parameters), 21407168); /* as the same module in PyTorch */
     float last = -1;
     int branches = 0;
@@ -90,21 +52,12 @@ static ups_operator_options tiny_operator(void) {
 static ups_value conditioned(model *m, int steps, int64_t times) {
     ups_operator_options o = tiny_operator();
     ups_value states[4];
-    ups_value z = input(m, "z", UPS_SHAPE(3, 12, 16));
-    ups_operator_rollout(m->graph, &o, &z, input(m, "dt", UPS_SHAPE(3, times)), input(m, "parameters", UPS_SHAPE(3, 3)),
-                         input(m, "task", UPS_SHAPE(3, 2)), steps, states);
+    ups_value z = float_input(m, "z", UPS_SHAPE(3, 12, 16));
+    ups_operator_rollout(m->graph, &o, &z, float_input(m, "dt", UPS_SHAPE(3, times)),
+                         float_input(m, "parameters", UPS_SHAPE(3, 3)), float_input(m, "task", UPS_SHAPE(3, 2)), steps,
+                         states);
     ups_graph_keep(m->graph, states[steps - 1]);
     return states[steps - 1];
-}
-
-/* The parameter `name` set to small random numbers. */
-static void randomise(const model *m, const char *name) {
-    const ups_parameter *p = ups_parameters_get(m->parameters, ups_parameters_find(m->parameters, name));
-    float *values = malloc(sizeof *values * (size_t)p->elements);
-    ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, 77), 0.2f, values, (size_t)p->elements);
-    ok(device->class->upload(device, ups_parameters_values(m->parameters) + p->offset, values,
-                             sizeof *values * (size_t)p->elements, &failure));
-    free(values);
 }
 
 /* The same graph with other PDE parameters and tasks, all else equal. */
@@ -206,7 +159,7 @@ CLAIM(fields_of_one_two_and_three_axes_become_tokens) {
         assert_int_equal(ups_encoder_patches(&o, f), patches[i % 3]);
         int64_t points = f->grid[0] * (f->dims > 1 ? f->grid[1] : 1) * (f->dims > 2 ? f->grid[2] : 1);
         model m = begin(UPS_F32);
-        ups_value field = input(&m, "field", UPS_SHAPE(2, points * f->channels));
+        ups_value field = float_input(&m, "field", UPS_SHAPE(2, points * f->channels));
         ups_value z = ups_encoder_build(m.graph, &o, f, field, UPS_NO_VALUE);
         ups_graph_keep(m.graph, z);
         expect_shape(m.graph, z, UPS_SHAPE(2, 10, 16));
@@ -222,13 +175,13 @@ CLAIM(tasks_share_the_trunk_and_have_stems_of_their_own) {
     model m = begin(UPS_F32);
     ups_encoder_options o = small_encoder();
     ups_field_shape f = {.task = "a", .dims = 1, .grid = {64}, .channels = 1};
-    ups_encoder_build(m.graph, &o, &f, input(&m, "a", UPS_SHAPE(2, 64)), UPS_NO_VALUE);
+    ups_encoder_build(m.graph, &o, &f, float_input(&m, "a", UPS_SHAPE(2, 64)), UPS_NO_VALUE);
     int32_t alone = ups_parameters_count(m.parameters);
     f.task = "b";
     f.channels = 2;
-    ups_encoder_build(m.graph, &o, &f, input(&m, "b", UPS_SHAPE(2, 128)), UPS_NO_VALUE);
+    ups_encoder_build(m.graph, &o, &f, float_input(&m, "b", UPS_SHAPE(2, 128)), UPS_NO_VALUE);
     int32_t both = ups_parameters_count(m.parameters);
-    ups_encoder_build(m.graph, &o, &f, input(&m, "later", UPS_SHAPE(2, 128)),
+    ups_encoder_build(m.graph, &o, &f, float_input(&m, "later", UPS_SHAPE(2, 128)),
                       UPS_NO_VALUE); /* the same task's next frame */
     assert_int_equal(ups_parameters_count(m.parameters), both);
     for (int32_t i = 0; i < both; i++) {
@@ -248,7 +201,7 @@ CLAIM(the_stem_starts_as_the_identity) {
         ups_encoder_options o = small_encoder();
         if (!with) o.stem_width = 0;
         ups_field_shape f = {.task = "a", .dims = 2, .grid = {16, 16}, .channels = 2};
-        ups_value z = ups_encoder_build(m.graph, &o, &f, input(&m, "field", UPS_SHAPE(2, 512)), UPS_NO_VALUE);
+        ups_value z = ups_encoder_build(m.graph, &o, &f, float_input(&m, "field", UPS_SHAPE(2, 512)), UPS_NO_VALUE);
         ups_graph_keep(m.graph, z);
         latents[with] = evaluate(&m, z, 1);
         if (with) {
@@ -269,7 +222,7 @@ CLAIM(statistics_normalise_what_is_encoded) {
     const float statistics[] = {3, 2, -1, 0.25f};
     ups_encoder_options o = small_encoder();
     model m = begin(UPS_F32);
-    ups_value field = input(&m, "field", UPS_SHAPE(1, 128));
+    ups_value field = float_input(&m, "field", UPS_SHAPE(1, 128));
     ups_value norms = ups_graph_constant(m.graph, "norms", UPS_F32, UPS_SHAPE(2, 2), statistics);
     ups_value raw = ups_encoder_build(m.graph, &o, &f, field, norms);
     ups_graph_scope(m.graph, "normalised");
@@ -318,7 +271,7 @@ static float *decoded(ups_parameters *parameters, const float *coordinates, int6
     ok(ups_decoder_check(&o, &failure));
     float where[10 * 3];
     for (int i = 0; i < 10 * dims; i++) where[i] = (float)i / (float)(10 * dims);
-    ups_value z = input(&m, "z", UPS_SHAPE(2, 10, 16));
+    ups_value z = float_input(&m, "z", UPS_SHAPE(2, 10, 16));
     ups_value at = ups_graph_constant(m.graph, "at", UPS_F32, UPS_SHAPE(count, dims), coordinates);
     ups_value tokens =
         position ? ups_graph_constant(m.graph, "tokens", UPS_F32, UPS_SHAPE(10, dims), where) : UPS_NO_VALUE;
@@ -351,10 +304,10 @@ CLAIM(decoders_of_one_and_two_axes_share_layers_and_heads) {
     ups_parameters *parameters = ups_parameters_create();
     model m = {.parameters = parameters, .graph = ups_graph_create(parameters, UPS_F32)};
     ups_decoder_options o = ups_decoder_defaults();
-    ups_value z = input(&m, "z", UPS_SHAPE(2, 128, 128));
-    ups_decoder_build(m.graph, &o, "a", 1, z, input(&m, "line", UPS_SHAPE(5, 1)), UPS_NO_VALUE);
+    ups_value z = float_input(&m, "z", UPS_SHAPE(2, 128, 128));
+    ups_decoder_build(m.graph, &o, "a", 1, z, float_input(&m, "line", UPS_SHAPE(5, 1)), UPS_NO_VALUE);
     int32_t before = ups_parameters_count(parameters);
-    ups_decoder_build(m.graph, &o, "b", 2, z, input(&m, "plane", UPS_SHAPE(5, 2)), UPS_NO_VALUE);
+    ups_decoder_build(m.graph, &o, "b", 2, z, float_input(&m, "plane", UPS_SHAPE(5, 2)), UPS_NO_VALUE);
     assert_int_equal(ups_parameters_count(parameters), before + 4);
     assert_true(ups_parameters_find(parameters, "decoder.query1d.weight") >= 0);
     assert_true(ups_parameters_find(parameters, "decoder.query2d.weight") >= before);
@@ -393,205 +346,6 @@ CLAIM(options_that_cannot_be_are_sentences) {
     assert_int_equal(ups_decoder_check(&decoder, &failure), UPS_ERR_CONFIG);
 }
 
-/* ---- tokens on a grid -------------------------------------------------------------------------------------------- */
-
-static ups_operator_options on_grid(int dims, int64_t first, int64_t second, bool periodic) {
-    ups_operator_options o = ups_operator_defaults();
-    o.core = "spectral";
-    o.grid = (ups_token_grid){.task = "wave", .dims = dims, .cells = {first, second}, .periodic = periodic};
-    o.tokens = dims == 1 ? first : first * second;
-    o.dim = 5;
-    o.hidden = 24;
-    o.depth = 2;
-    o.drop_path = 0;
-    o.modes[0] = o.modes[1] = 3;
-    ok(ups_operator_check(&o, &failure));
-    return o;
-}
-
-static ups_value advanced(model *m, const ups_operator_options *o) {
-    ups_value next_state = ups_operator_build(m->graph, o, input(m, "z", UPS_SHAPE(2, o->tokens, o->dim)),
-                                              input(m, "dt", UPS_SHAPE(2, 1)), UPS_NO_VALUE, UPS_NO_VALUE);
-    ups_graph_keep(m->graph, next_state);
-    return next_state;
-}
-
-/* `z` through the graph, whose output and skip are no longer zero. */
-static float *advance(const model *m, ups_value next_state, const float *z) {
-    ups_shape shape = ups_graph_info(m->graph, next_state)->shape;
-    size_t bytes = sizeof(float) * (size_t)ups_shape_elements(shape);
-    float *out = malloc(bytes), dt[] = {0.1f, 0.1f};
-    ups_step *step;
-    ok(ups_step_create(m->graph, device, &step, &failure));
-    ok(ups_step_upload(step, ups_graph_find(m->graph, "z"), z, bytes, &failure));
-    ok(ups_step_upload(step, ups_graph_find(m->graph, "dt"), dt, sizeof dt, &failure));
-    ok(ups_step_run(step, &(ups_step_run_options){0}, &failure));
-    ok(ups_step_download(step, next_state, out, bytes, &failure));
-    ups_step_destroy(step);
-    return out;
-}
-
-CLAIM(an_untrained_operator_on_a_grid_is_persistence) {
-    model m = begin(UPS_F32);
-    ups_operator_options o = on_grid(1, 12, 1, false);
-    ups_value next_state = advanced(&m, &o);
-    ok(ups_parameters_allocate(m.parameters, device, false, UPS_F32, 11, &failure));
-    float z[2 * 12 * 5];
-    ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, 9), 1, z, 2 * 12 * 5);
-    float *next = advance(&m, next_state, z);
-    assert_memory_equal(next, z, sizeof z);
-    free(next);
-    end(m);
-}
-
-/* Values of one parameter, by name. */
-static void set_parameter(const model *m, const char *name, const float *values) {
-    const ups_parameter *p = ups_parameters_get(m->parameters, ups_parameters_find(m->parameters, name));
-    ok(device->class->upload(device, ups_parameters_values(m->parameters) + p->offset, values,
-                             sizeof *values * (size_t)p->elements, &failure));
-}
-
-/* Frame `k` that an application gives of frames, all of them z. */
-static ups_value given_one_frame(model *m, const ups_operator_options *o, int k) {
-    ups_value z = input(m, "z", UPS_SHAPE(2, o->tokens, o->dim)), given[UPS_MAX_HISTORY], states[UPS_MAX_BUNDLE];
-    for (int i = 0; i < o->history; i++) given[i] = z;
-    ups_operator_rollout(m->graph, o, given, input(m, "dt", UPS_SHAPE(2, 1)), UPS_NO_VALUE, UPS_NO_VALUE, 1, states);
-    ups_graph_keep(m->graph, states[k]);
-    return states[k];
-}
-
-CLAIM(every_frame_of_an_untrained_operators_bundle_is_the_one_it_was_given) {
-    for (int k = 0; k < 3; k++) {
-        model m = begin(UPS_F32);
-        ups_operator_options o = on_grid(1, 12, 1, true);
-        o.history = 2;
-        o.bundle = 3;
-        ups_value frame = given_one_frame(&m, &o, k);
-        ok(ups_parameters_allocate(m.parameters, device, false, UPS_F32, 11, &failure));
-        float z[2 * 12 * 5];
-        ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, 9), 1, z, 2 * 12 * 5);
-        float *next = advance(&m, frame, z);
-        assert_memory_equal(next, z, sizeof z);
-        free(next);
-        end(m);
-    }
-}
-
-CLAIM(where_earlier_frames_repeat_one_the_operator_is_one_that_reads_one_frame) {
-    float *out[2], z[2 * 12 * 5];
-    ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, 9), 1, z, 2 * 12 * 5);
-    for (int several = 0; several < 2; several++) {
-        model m = begin(UPS_F32);
-        ups_operator_options o = on_grid(1, 12, 1, true);
-        o.history = several ? 3 : 1;
-        ups_value frame = given_one_frame(&m, &o, 0);
-        ok(ups_parameters_allocate(m.parameters, device, false, UPS_F32, 11, &failure));
-        for (int32_t i = 0; i < ups_parameters_count(m.parameters); i++) { /* the same by name */
-            const ups_parameter *p = ups_parameters_get(m.parameters, i);
-            float *values = malloc(sizeof *values * (size_t)p->elements);
-            uint32_t item = 0;
-            for (const char *letter = p->name; *letter; letter++) item = 31 * item + (uint32_t)*letter;
-            ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, item), 0.2f, values, (size_t)p->elements);
-            set_parameter(&m, p->name, values);
-            free(values);
-        }
-        assert_int_equal(ups_parameters_find(m.parameters, "operator.wave.trend2.weight") >= 0, several);
-        assert_int_equal(ups_parameters_find(m.parameters, "operator.wave.earlier3.weight") >= 0, 0);
-        out[several] = advance(&m, frame, z);
-        end(m);
-    }
-    assert_memory_equal(out[0], out[1], sizeof z);
-    assert_true(difference(out[0], z, 2 * 12 * 5) > 1e-3);
-    free(out[0]), free(out[1]);
-}
-
-/* Rows and columns of the grid moved on by one, where what leaves comes in on the other side. */
-static void shift(const ups_operator_options *o, const float *from, float *to) {
-    int64_t rows = o->grid.dims == 2 ? o->grid.cells[0] : 1, columns = o->tokens / rows;
-    for (int64_t b = 0; b < 2; b++) {
-        for (int64_t i = 0; i < o->tokens; i++) {
-            int64_t moved = (i / columns + (rows > 1)) % rows * columns + (i % columns + 1) % columns;
-            memcpy(to + (b * o->tokens + moved) * o->dim, from + (b * o->tokens + i) * o->dim,
-                   sizeof(float) * (size_t)o->dim);
-        }
-    }
-}
-
-/* How much advance(shift(z)) differs from shift(advance(z)). */
-static double effect_of_a_shift(ups_operator_options o) {
-    model m = begin(UPS_F32);
-    ups_value next_state = advanced(&m, &o);
-    ok(ups_parameters_allocate(m.parameters, device, false, UPS_F32, 11, &failure));
-    randomise(&m, "operator.wave.output.weight");
-    randomise(&m, "operator.wave.skip.weight");
-    int64_t count = 2 * o.tokens * o.dim;
-    float *z = malloc(sizeof(float) * (size_t)(3 * count)), *moved = z + count, *expected = moved + count;
-    ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, 9), 1, z, (size_t)count);
-    shift(&o, z, moved);
-    float *one = advance(&m, next_state, z), *other = advance(&m, next_state, moved);
-    shift(&o, one, expected);
-    double effect = difference(other, expected, count);
-    free(one), free(other), free(z);
-    end(m);
-    return effect;
-}
-
-CLAIM(the_spectral_core_commutes_with_shifts_of_a_periodic_grid_and_of_no_other) {
-    assert_true(effect_of_a_shift(on_grid(1, 12, 1, true)) < 1e-5);
-    assert_true(effect_of_a_shift(on_grid(2, 4, 6, true)) < 1e-5);
-    assert_true(effect_of_a_shift(on_grid(1, 12, 1, false)) > 1e-3);
-    assert_true(effect_of_a_shift(on_grid(2, 4, 6, false)) > 1e-3);
-}
-
-/* Names that end in one of these, and no others, are of hidden matrices; so many lie in each. */
-static void check_hidden(const ups_parameters *parameters, int64_t expected) {
-    static const struct {
-        const char *end;
-        int64_t matrices;
-    } hidden[] = {{".attention.qkv.weight", 3},       {".attention.output.weight", 1}, {".attention.query.weight", 1},
-                  {".attention.key_value.weight", 2}, {".mlp.up.weight", 1},           {".mlp.down.weight", 1},
-                  {".spectral.local.weight", 1}};
-    int64_t found = 0;
-    for (int32_t i = 0; i < ups_parameters_count(parameters); i++) {
-        const ups_parameter *p = ups_parameters_get(parameters, i);
-        int64_t matrices = 0;
-        for (size_t k = 0; k < sizeof hidden / sizeof *hidden; k++) {
-            const char *at = strstr(p->name, hidden[k].end);
-            if (at && strcmp(at, hidden[k].end) == 0) matrices = hidden[k].matrices;
-        }
-        if (p->init.matrices != matrices)
-            fail_msg("%s holds %lld matrices; %lld were expected", p->name, (long long)p->init.matrices,
-                     (long long)matrices);
-        if (matrices > 0) assert_int_equal(p->elements % (matrices * p->size[p->rank - 1]), 0);
-        found += matrices > 0;
-    }
-    assert_int_equal(found, expected);
-}
-
-CLAIM(weights_within_blocks_are_hidden_matrices_and_inputs_outputs_and_norms_are_not) {
-    model m = begin(UPS_F32);
-    ups_operator_options o = on_grid(1, 12, 1, true);
-    o.task_count = 2;
-    ups_operator_build(m.graph, &o, ups_graph_input(m.graph, "z", UPS_F32, UPS_SHAPE(2, o.tokens, o.dim)),
-                       ups_graph_input(m.graph, "dt", UPS_F32, UPS_SHAPE(2, 1)), UPS_NO_VALUE,
-                       ups_graph_input(m.graph, "task", UPS_F32, UPS_SHAPE(2, 2)));
-    check_hidden(m.parameters, 3 * o.depth); /* the matrices of modes are not among them */
-    end(m);
-    m = begin(UPS_F32);
-    o = ups_operator_defaults();
-    o.depth = 2;
-    ups_operator_build(m.graph, &o, ups_graph_input(m.graph, "z", UPS_F32, UPS_SHAPE(2, o.tokens, o.dim)),
-                       ups_graph_input(m.graph, "dt", UPS_F32, UPS_SHAPE(2, 1)), UPS_NO_VALUE, UPS_NO_VALUE);
-    check_hidden(m.parameters, 4 * o.depth);
-    end(m);
-    m = begin(UPS_F32);
-    ups_decoder_options d = ups_decoder_defaults();
-    ups_decoder_build(m.graph, &d, "wave", 1, ups_graph_input(m.graph, "z", UPS_F32, UPS_SHAPE(2, d.tokens, d.dim)),
-                      ups_graph_input(m.graph, "points", UPS_F32, UPS_SHAPE(5, 1)), UPS_NO_VALUE);
-    check_hidden(m.parameters, 5 * d.depth);
-    end(m);
-}
-
 static int count_fp8_layers(const char *const *patterns, unsigned count, int64_t width) {
     model m = begin(UPS_BF16);
     ups_operator_options o = ups_operator_defaults();
@@ -622,80 +376,6 @@ CLAIM(hidden_layers_that_patterns_name_multiply_fp8_where_their_sizes_allow_it) 
     assert_int_equal(count_fp8_layers(two, 1, 64), 2);
     assert_int_equal(count_fp8_layers(NULL, 0, 64), 0);
     assert_int_equal(count_fp8_layers(all, 1, 72), 0);
-}
-
-CLAIM(tasks_on_grids_share_all_but_what_reads_and_writes_their_tokens) {
-    model m = begin(UPS_F32);
-    ups_operator_options o = on_grid(1, 12, 1, true);
-    advanced(&m, &o);
-    int32_t before = ups_parameters_count(m.parameters);
-    ups_graph *g = ups_graph_create(m.parameters, UPS_F32);
-    o.grid.task = "other";
-    o.grid.cells[0] = o.tokens = 20;
-    o.dim = 7;
-    ups_operator_build(g, &o, ups_graph_input(g, "z", UPS_F32, UPS_SHAPE(2, 20, 7)),
-                       ups_graph_input(g, "dt", UPS_F32, UPS_SHAPE(2, 1)), UPS_NO_VALUE, UPS_NO_VALUE);
-    assert_int_equal(ups_parameters_count(m.parameters),
-                     before + 7); /* input, output, skip: each with a bias; change */
-    ups_graph_destroy(g);
-    end(m);
-}
-
-CLAIM(patches_come_back_through_a_code_that_keeps_them) {
-    model m = begin(UPS_F32);
-    ups_patch_code code = {
-        .field = {.task = "t", .dims = 2, .grid = {6, 10}, .channels = 2}, .patch = {3, 5}, .dim = 30};
-    assert_int_equal(ups_patch_code_tokens(&code), 4);
-    assert_int_equal(ups_patch_code_numbers(&code), 30);
-    float places[6 * 10 * 2], identity[30 * 30] = {0};
-    ups_grid_coordinates(2, code.field.grid, places);
-    ups_value field = input(&m, "field", UPS_SHAPE(2, 120));
-    ups_value at = ups_graph_constant(m.graph, "places", UPS_F32, UPS_SHAPE(60, 2), places);
-    ups_value back = ups_patch_decode(m.graph, &code, ups_patch_encode(m.graph, &code, field, UPS_NO_VALUE), at);
-    ups_graph_keep(m.graph, back);
-    ups_graph_keep(m.graph, field);
-    for (int i = 0; i < 30; i++) identity[31 * i] = 1;
-    ok(ups_parameters_allocate(m.parameters, device, false, UPS_F32, 11, &failure));
-    ok(ups_parameters_set(m.parameters, "encoder.t.patch.weight", identity, &failure));
-    ok(ups_parameters_set(m.parameters, "decoder.t.patch.weight", identity, &failure));
-    refused(ups_parameters_set(m.parameters, "encoder.t.missing", identity, &failure), UPS_ERR_ARGUMENT,
-            "encoder.t.missing");
-    float *found = evaluate(&m, back, 1), *given = evaluate(&m, field, 1);
-    assert_true(difference(found, given, 2 * 120) < 1e-6);
-    free(found), free(given);
-    end(m);
-}
-
-/* A field of a plane, read off its points: with a correction that was not trained, and with one of random weights. */
-CLAIM(a_correction_between_points_begins_as_nothing_and_is_nothing_at_grid_points) {
-    enum { POINTS = 48, OFF = 19 };
-    model m = begin(UPS_F32);
-    ups_patch_reading plain = {.task = "t", .dims = 2, .grid = {6, 8}, .patch = {3, 4}, .channels = 2};
-    ups_patch_reading corrected = plain;
-    corrected.hidden = 7;
-    float places[POINTS * 2], off[OFF * 2];
-    ups_grid_coordinates(2, plain.grid, places);
-    for (int i = 0; i < 2 * OFF; i++) off[i] = (float)((i * 37 + 5) % 101) / 101.0f;
-    ups_value patches = input(&m, "patches", UPS_SHAPE(2, 4, 24));
-    ups_value nodes = ups_graph_constant(m.graph, "nodes", UPS_F32, UPS_SHAPE(POINTS, 2), places);
-    ups_value between = ups_graph_constant(m.graph, "between", UPS_F32, UPS_SHAPE(OFF, 2), off);
-    ups_value read[] = {
-        ups_patch_read(m.graph, &plain, patches, nodes), ups_patch_read(m.graph, &corrected, patches, nodes),
-        ups_patch_read(m.graph, &plain, patches, between), ups_patch_read(m.graph, &corrected, patches, between)};
-    for (int i = 0; i < 4; i++) ups_graph_keep(m.graph, read[i]);
-    ok(ups_parameters_allocate(m.parameters, device, false, UPS_F32, 11, &failure));
-    float *untrained[] = {evaluate(&m, read[2], 1), evaluate(&m, read[3], 1)};
-    assert_memory_equal(untrained[0], untrained[1], 2 * OFF * 2 * sizeof(float));
-    float weights[2 * 4 * 2 * 7];
-    for (size_t i = 0; i < sizeof weights / sizeof *weights; i++) weights[i] = (float)((i * 13) % 17) / 17.0f - 0.5f;
-    ok(ups_parameters_set(m.parameters, "decoder.t.between.output.weight", weights, &failure));
-    float *learnt[4];
-    for (int i = 0; i < 4; i++) learnt[i] = evaluate(&m, read[i], 1);
-    assert_true(difference(learnt[0], learnt[1], 2 * POINTS * 2) < 1e-5);
-    assert_true(difference(learnt[2], learnt[3], 2 * OFF * 2) > 1e-2);
-    for (int i = 0; i < 4; i++) free(learnt[i]);
-    free(untrained[0]), free(untrained[1]);
-    end(m);
 }
 
 int main(void) {

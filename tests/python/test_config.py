@@ -249,7 +249,7 @@ def test_shown_as_json_a_configuration_has_its_values_by_key():
     assert values["seed"] == "18446744073709551615"  # JSON's readers would round it
     assert values["tasks"][1]["patch"] == [8]
     assert values["operator"]["batch_size"] == "auto"
-    assert values["operator"]["losses"]["rollout_decoded"] == {"weight": 1.0, "every": 1, "from": 10800, "warmup": 0}
+    assert values["operator"]["losses"]["spectral"] == {"weight": 0.1, "every": 1, "from": 0, "warmup": 0}
     assert (values["model"]["tokens"], values["model"]["dim"]) == ("grid", "auto")
     assert values["model"]["operator"]["qk_norm"] is True
     assert values["stages"] == ["autoencoder", "cache", "operator"]
@@ -330,7 +330,7 @@ def test_what_a_configuration_for_data_files_says_of_keys_is_what_their_table_sa
     validator.validate(parsed(text))
     keys = {key["key"]: key for key in json.loads(must("config", "keys", "--json").stdout)}
     comments = re.sub(r"\n *# ", " ", text)  # each on one line, however it was broken
-    for key in ("tasks[].patch", "model.tokens", "operator.batch_size", "operator.losses.rollout_decoded.from"):
+    for key in ("tasks[].patch", "model.tokens", "operator.batch_size", "operator.losses.spectral.weight"):
         told = keys[key]
         assert f"{told['help']} ({told['expected']}; default {told['default']})" in comments
     assert text.count(keys["tasks[].name"]["help"]) == 1

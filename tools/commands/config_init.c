@@ -210,10 +210,10 @@ typedef struct model_size {
     int64_t hidden, depth, steps;
 } model_size;
 static const model_size sizes[] = {
-    {64e6, 0, 48, 4, 16000},
-    {2e9, 2e9, 64, 4, 40000},
-    {20e9, 4e9, 96, 6, 160000},
-    {1e300, 8e9, 128, 8, 400000},
+    {64e6, 0, 48, 4, 24000},
+    {2e9, 2e9, 64, 4, 60000},
+    {20e9, 4e9, 96, 6, 240000},
+    {1e300, 8e9, 128, 8, 600000},
 };
 
 static const model_size *choose_size(double bytes) {
@@ -274,10 +274,9 @@ static void add_model(const survey *s, ups_yaml *root, const model_size *size) {
 }
 
 /* A batch holds one task: as many batches a step as there are tasks, up to a few. Batches are small, the more so the
- * more tokens a window has: many steps win. */
+ * more tokens a window has: many steps win, over losses of rollouts too. */
 static void add_operator(const survey *s, ups_yaml *root, const model_size *size) {
-    enum { MOST_BATCHES = 8, ROLLOUT_STEPS = 8, LINE_BATCH = 8, PLANE_BATCH = 4 };
-    enum { ROLLS_OUT = 15 }; /* one step in so many, the last ones, rolls out: about a third of the time */
+    enum { MOST_BATCHES = 8, LINE_BATCH = 8, PLANE_BATCH = 4 };
     ups_arena *arena = s->arena;
     ups_yaml *stage = section(arena, root, "operator");
     int64_t batch = LINE_BATCH;
@@ -287,14 +286,10 @@ static void add_operator(const survey *s, ups_yaml *root, const model_size *size
     set_number(arena, stage, "steps", size->steps);
     set_number(arena, stage, "batch_size", batch);
     set_number(arena, stage, "accumulation", s->count < MOST_BATCHES ? s->count : MOST_BATCHES);
-    set_number(arena, stage, "rollout_steps", ROLLOUT_STEPS);
     ups_yaml *losses = section(arena, stage, "losses");
     set_number(arena, section(arena, losses, "relative"), "weight", 0); /* of latents; below are those of fields */
     set_number(arena, section(arena, losses, "decoded"), "weight", 1);
     set_plain(arena, section(arena, losses, "spectral"), "weight", "0.1");
-    ups_yaml *rollout = section(arena, losses, "rollout_decoded");
-    set_number(arena, rollout, "weight", 1);
-    set_number(arena, rollout, "from", size->steps - size->steps / ROLLS_OUT);
 }
 
 static const ups_yaml *compose(const survey *s, const char *output, const char *data_root) {
