@@ -355,8 +355,7 @@ static const ups_config_key autoencoder_keys[] = {
                     "decode(encode(field)) against the field, nRMSE"),
                LOSS("inverse_encoding", autoencoder.training.losses[UPS_AUTOENCODER_INVERSE_ENCODING], "0",
                     "encode(decode(latent)) against the latent; begin it when fields are read back well, by from: "
-                    "before, it draws "
-                    "all latents together"),
+                    "before, it draws all latents together"),
                LOSS("latent_norm", autoencoder.training.losses[UPS_AUTOENCODER_LATENT_NORM], "0",
                     "variance of each latent feature over a batch against 1, mean squared"),
                LOSS("latent_diversity", autoencoder.training.losses[UPS_AUTOENCODER_LATENT_DIVERSITY], "0",
