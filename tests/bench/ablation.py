@@ -10,6 +10,7 @@ Prints a row a variant: nRMSE of test data after one step, ten, and of whole rol
 """
 import argparse
 import concurrent.futures
+import hashlib
 import json
 import os
 import shutil
@@ -93,7 +94,9 @@ class Variants:
 
     def __init__(self, arguments, name):
         self.arguments, self.name, self.sizes = arguments, name, accuracy.TASKS[name][4]
-        self.prepared = arguments.folder / f"ablation-{name}"
+        # Of another recipe neither what was prepared nor rows are taken over.
+        self.recipe = hashlib.sha256(accuracy.CONFIG.encode()).hexdigest()[:8]
+        self.prepared = arguments.folder / f"ablation-{name}-{self.recipe}"
         if (self.prepared / "cache" / name / "test" / "zarr.json").exists():
             return
         train, test = accuracy.make_data(arguments, name)
@@ -137,7 +140,7 @@ class Variants:
         errors = [h["model"]["nrmse"] if h["windows"] else None for h in task["horizons"]]
         shutil.rmtree(folder)
         Path(f"{folder}.log").unlink()
-        return dict(task=self.name, variant=variant, seed=seed, errors=errors, seconds=took, steps=steps, budget=self.arguments.seconds)
+        return dict(task=self.name, variant=variant, seed=seed, errors=errors, seconds=took, steps=steps, budget=self.arguments.seconds, recipe=self.recipe)
 
 
 def main():
@@ -154,7 +157,7 @@ def main():
     arguments.share, arguments.train_data, arguments.test_data = 1, None, None
     arguments.folder.mkdir(parents=True, exist_ok=True)
     rows = arguments.folder / "ablation.jsonl"
-    done = {(row["task"], row["variant"], row["seed"], row["budget"]) for row in map(json.loads, rows.read_text().splitlines())} if rows.exists() else set()
+    done = {(row["task"], row["variant"], row["seed"], row["budget"], row.get("recipe")) for row in map(json.loads, rows.read_text().splitlines())} if rows.exists() else set()
 
     def run(variants, variant, seed):
         try:
@@ -179,7 +182,7 @@ def main():
                 if VARIANTS[variant][1] and name not in VARIANTS[variant][1]:
                     continue
                 for seed in range(arguments.seeds if variant == RECIPE else 1):
-                    if (name, variant, seed, arguments.seconds) not in done:
+                    if (name, variant, seed, arguments.seconds, variants.recipe) not in done:
                         waiting.append(pool.submit(run, variants, variant, seed))
         sys.exit(0 if all([result.result() for result in waiting]) else 1)
 

@@ -55,6 +55,7 @@ void randomise(const model *m, const char *name);
 /* ||a - b|| / ||b|| */
 double difference(const float *a, const float *b, int64_t count);
 
+/* An input of the graph, of float32. */
 ups_value float_input(model *m, const char *name, ups_shape shape);
 ups_value mean_square(ups_graph *g, ups_value x, ups_value target);
 /* Values with several consumers, views of views, parameters used twice, slices of one value, a branch that leads

@@ -363,7 +363,7 @@ static void check_rollouts(const ups_run_config *config, ups_config_mistakes *mi
                      op->training.losses[UPS_OPERATOR_ROLLOUT_DECODED].weight > 0;
     if (!rolls_out && (op->rollout_curriculum_count > 0 || op->pushforward)) {
         disagree(mistakes, op->pushforward ? "operator.pushforward" : "operator.rollout_curriculum",
-                 WITH("operator.losses.rollout", "operator.losses.rollout_relative"),
+                 WITH("operator.losses.rollout", "operator.losses.rollout_relative", "operator.losses.rollout_decoded"),
                  "no loss of rollouts is taken; give operator.losses.rollout_decoded, rollout_relative or rollout a "
                  "weight");
     }
