@@ -17,6 +17,7 @@ ON_GRIDS = {
     "groups": "{core: stack, attention: channel_separated, positions: rotary, hidden: 64, depth: 1, heads: 4, mlp_ratio: 1, drop_path: 0}",
     "windows": "{core: stack, attention: window, window: [4, 2], hidden: 16, depth: 2, heads: 2, mlp_ratio: 2, drop_path: 0.1}",
     "places": "{core: stack, positions: learned, hidden: 16, depth: 1, heads: 2, mlp_ratio: 2, drop_path: 0}",
+    "nowhere": "{core: spectral, positions: none, boundary: true, hidden: 16, depth: 1, mlp_ratio: 2, drop_path: 0, modes: [8, 4]}",
     "unet": "{core: unet, depths: [1, 1], hidden: 16, heads: 2, mlp_ratio: 2, drop_path: 0.1}",
     "modes": "{core: unet, mixing: [spectral], depths: [1, 1, 1], modes: [8, 4], convolution: 3, hidden: 16, mlp_ratio: 2, drop_path: 0.1}",
 }
