@@ -76,6 +76,19 @@ def test_muon_lowers_the_losses_goes_on_to_the_same_bytes_and_does_not_depend_on
     assert muon["optimizer"] != adamw["optimizer"] and muon["total"] - adamw["total"] == muon["optimizer"] - adamw["optimizer"]
 
 
+@pytest.mark.parametrize("schedule", ["cosine", "wsd", "plateau"])
+def test_muon_goes_on_to_the_same_bytes_under_every_schedule_that_changes_the_rate(runs, schedule):
+    text = CONFIG.replace("kind: adamw, ", "").replace("warmup_steps: 4", f"warmup_steps: 4, schedule: {schedule}, plateau_patience: 1, kind: muon")
+    whole, stopped = runs.config(schedule, text), runs.config(schedule + "stopped", text)
+    often = ("--set", "operator.validate_every=5", "--set", "operator.checkpoint_every=5", "--set", "operator.log_every=1")
+    runs.must("train", whole, *often)
+    runs.train_until("operator, step 20", stopped, *often)
+    runs.must("train", stopped, "--resume", *often, "--set", "device.threads=2")
+    assert Path(runs.path(schedule, "operator.safetensors")).read_bytes() == Path(runs.path(schedule + "stopped", "operator.safetensors")).read_bytes()
+    rates = [line["learning_rate"] for line in metrics(runs.path(schedule)) if line["stage"] == "operator" and "learning_rate" in line]
+    assert rates[-1] < max(rates)
+
+
 def test_bf16_and_fp16_train_to_about_the_loss_of_float32(runs):
     for stage in ("autoencoder", "operator"):
         ends = {precision: np.mean([line["loss"] for line in lines(runs, precision, stage, "loss")[-5:]]) for precision in PRECISIONS}
