@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What each idea of the recipe brings: errors at equal time, with it and without.
 
-  ablation.py UPS FOLDER [--task burgers advection] [--only NAME ...] [--seconds 45] [--jobs 2] [--seeds 3]
+  ablation.py UPS FOLDER [--task burgers advection] [--only NAME ...] [--seconds 45] [--jobs 2] [--seeds 3] [--repeat 1]
 
 Tasks, files and recipe are accuracy.py's; FOLDER may be one of its folders. Each variant changes some keys of the recipe and trains the operator, alone, for the
 given seconds of the processor, on one thread; how many steps that is, is measured on short runs first. All share an encoder and a cache. The recipe itself is trained with
@@ -40,12 +40,13 @@ def operator(**keys):
 ATTENTION = dict(core="stack", heads=2)
 ROLLS = losses(rollout_decoded=1)
 ROLLING = 0.35  # of the time, at the end: losses of rollouts, where a variant has one
+IN_TIME = tuple(name for name, task in accuracy.TASKS.items() if task[4]["steps"])
 # name: what it changes, and the tasks it is of where not of all
 VARIANTS = {
     RECIPE: ({}, None),
     "latents' relative losses, not decoded fields'": (losses(decoded=0, relative=1), None),
     "latents' squared losses": (losses(decoded=0, one_step=1), None),
-    "losses of rollouts": (ROLLS, None),
+    "losses of rollouts": (ROLLS, IN_TIME),
     "no spectral loss": (losses(spectral=0), None),
     "`spectral` 0.3": (losses(spectral=0.3), None),
     "`semigroup` 0.1": (losses(semigroup=0.1), ("burgers", "reaction", "sorption", "gas1d")),
@@ -67,15 +68,15 @@ VARIANTS = {
     "`schedule: wsd`": (optimizer(schedule="wsd"), None),
     "`schedule: plateau`": (optimizer(schedule="plateau", plateau_patience=1), None),
     "no clipping": (optimizer(clip=0), None),
-    "rollouts, `pushforward`": ({**ROLLS, "operator.pushforward": "true"}, None),
+    "rollouts, `pushforward`": ({**ROLLS, "operator.pushforward": "true"}, IN_TIME),
     "rollouts, `rollout_curriculum: [2, 4]`": ({**ROLLS, "operator.rollout_curriculum": "[2, 4]"}, ("burgers", "reaction", "sorption", "gas1d", "pattern", "gas2d")),
-    "rollouts that warm up": ({**ROLLS, LOSSES + "rollout_decoded.warmup": 500}, None),
+    "rollouts that warm up": ({**ROLLS, LOSSES + "rollout_decoded.warmup": 100}, IN_TIME),
     "without `condition`": (operator(condition="false"), None),
     "`positions: none`": (operator(positions="none"), ("sorption", "pattern", "water")),
     "`positions: learned`": (operator(positions="learned"), None),
     "no convolution": (operator(convolution=0), None),
     "`drop_path` 0.1": (operator(drop_path=0.1), None),
-    "`history: 2`": (operator(history=2), None),
+    "`history: 2`": (operator(history=2), IN_TIME),
     "`bundle: 4`": (operator(bundle=4), ("burgers", "reaction", "sorption", "gas1d", "pattern", "gas2d")),
     "`bundle: 1`": (operator(bundle=1), ("advection", "water")),
     "`core: unet` of spectral blocks": (operator(core="unet", depths="[1, 1, 1]", mixing="[spectral]"), None),
@@ -83,6 +84,7 @@ VARIANTS = {
     "`core: stack`": (operator(**ATTENTION), None),
     "`core: stack`, without `qk_norm`": (operator(**ATTENTION, qk_norm="false"), None),
     "`core: stack, positions: rotary`": (operator(**ATTENTION, positions="rotary"), None),
+    "`core: stack, positions: rotary`, without `qk_norm`": (operator(**ATTENTION, positions="rotary", qk_norm="false"), None),
     "`core: stack, attention: channel_separated`": (operator(**ATTENTION, attention="channel_separated"), None),
     "`core: stack, attention: window`": (operator(**ATTENTION, attention="window"), None),
 }
@@ -147,11 +149,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ups")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--task", nargs="+", choices=[name for name, task in accuracy.TASKS.items() if task[4]["steps"]], default=["burgers", "advection"])
+    parser.add_argument("--task", nargs="+", choices=list(accuracy.TASKS), default=["burgers", "advection"])
     parser.add_argument("--only", nargs="+", choices=list(VARIANTS), default=list(VARIANTS), metavar="NAME")
     parser.add_argument("--seconds", type=float, default=45)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--seeds", type=int, default=3, help="of the recipe itself; variants have one")
+    parser.add_argument("--seeds", type=int, default=3, help="of the recipe itself")
+    parser.add_argument("--repeat", type=int, default=1, help="seeds of each variant")
     arguments = parser.parse_args()
     arguments.ups, arguments.folder = os.path.abspath(arguments.ups), arguments.folder.absolute()
     arguments.share, arguments.train_data, arguments.test_data = 1, None, None
@@ -181,7 +184,7 @@ def main():
             for variant in arguments.only:
                 if VARIANTS[variant][1] and name not in VARIANTS[variant][1]:
                     continue
-                for seed in range(arguments.seeds if variant == RECIPE else 1):
+                for seed in range(arguments.seeds if variant == RECIPE else arguments.repeat):
                     if (name, variant, seed, arguments.seconds, variants.recipe) not in done:
                         waiting.append(pool.submit(run, variants, variant, seed))
         sys.exit(0 if all([result.result() for result in waiting]) else 1)
