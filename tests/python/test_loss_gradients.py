@@ -1,0 +1,142 @@
+"""Gradients of whole training steps against JAX in float64: of `ups train` itself, by what AdamW keeps of them in two checkpoints, at the
+weights of the first. Trajectories are as long as a window and a batch has all of them, so that the data of a step are known."""
+
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import zarr
+from safetensors.numpy import load_file
+
+from test_operator import grid_operator
+from tiny_run import metrics
+
+BETA, STEPS, FRAMES = 0.9, 6, 4
+CONFIG = """\
+output: {output}
+seed: 3
+precision: f32
+device: {{threads: 1}}
+data:
+  root: {data}
+  split: {{train: 0.5, validation: 0.25, test: 0.25}}
+tasks:
+  - {{name: {task}, files: [{task}.h5], patch: [{patch}]}}
+model:
+  tokens: grid
+  dim: auto
+  operator: {{core: spectral, hidden: 8, depth: 1, mlp_ratio: 2, drop_path: 0, modes: [4, 3]}}
+autoencoder: {{steps: 0, target: 0.01, gate: 0}}
+checkpoint: {{keep: 2}}
+operator:
+  steps: 6
+  batch_size: 2
+  log_every: 1
+  checkpoint_every: 1
+  validation_batches: 1
+  rollout_steps: 3
+  optimizer: {{kind: adamw, clip: 0, ema_decay: 0, learning_rate: 0.003, warmup_steps: 1}}
+  losses:
+    relative: {{weight: 1}}
+{losses}
+"""
+TASKS = {"line": ("advection1d", 4, True, 1, 32), "diffreact": ("diffreact2d", 4, False, 2, 16), "flow": ("cfd2d_rand", 4, True, 2, 16)}
+
+
+class Step:
+    """The last step of a run: weights before it, gradients, latents (B, frames, tokens, dim), what the operator was told."""
+
+    def __init__(self, runs, name, task):
+        self.task = task
+        first, last = (load_file(runs.path(name, "checkpoints", "operator", f"step-{step:08d}.safetensors")) for step in (STEPS - 1, STEPS))
+        key = "adamw.first_moment."
+        self.weights = {n: jnp.array(v, jnp.float64) for n, v in first.items() if n.startswith("operator.")}
+        self.gradients = {n[len(key):]: (v.astype(float) - BETA * first[n].astype(float)) / (1 - BETA) for n, v in last.items() if n.startswith(key)}
+        dump = runs.path(name + ".npy")
+        runs.must("cache", "export", runs.path(name, "cache", task, "train"), "-o", dump)
+        self.latents = jnp.array(np.load(dump).astype(float))
+        self.decode = load_file(runs.path(name, "autoencoder.safetensors"))[f"decoder.{task}.patch.weight"].astype(float)
+        self.losses = [line for line in metrics(runs.path(name)) if line["stage"] == "operator" and "losses" in line][-1]["losses"]
+        patch, self.periodic, self.dims, self.n = TASKS[task][1:]
+        self.cells, self.patch = self.n // patch, patch
+        self.statistics = np.array(json.loads(Path(runs.path(name, "normalisation.json")).read_text())[task]["statistics"]).reshape(-1, 2)
+        width, batch = self.weights["operator.condition.parameters.weight"].shape[1] if "operator.condition.parameters.weight" in self.weights else 0, len(self.latents)
+        time = zarr.open(runs.path(name, "cache", task, "train"))["time"][:]
+        # a parameter with one value in all files is told as 0
+        self.told = {"dt": jnp.full((batch, 1), time[1] - time[0]), "parameters": jnp.zeros((batch, width)), "task": jnp.ones((batch, 1))}
+        self.options = {"depth": 1, "tokens": self.cells**self.dims, "periodic": self.periodic, "modes": 4 if self.dims == 1 else 3}
+        if self.dims == 2:
+            self.options["columns"] = self.cells
+
+    def advance(self, weights, z, dt=1):
+        named = {n.replace(f"operator.{self.task}.", "operator.wave."): w for n, w in weights.items()}
+        return grid_operator(named, [z], dict(self.told, dt=dt * self.told["dt"]), self.options)[0]
+
+    def fields(self, latents):
+        """(B, frames, grid…, channels) of latents (B, frames, tokens, dim)."""
+        numbers = latents @ self.decode.T
+        shape = numbers.shape[:2] + self.dims * (self.cells,) + self.dims * (self.patch,) + (-1,)
+        order = (0, 1, 2, 3, 4) if self.dims == 1 else (0, 1, 2, 4, 3, 5, 6)
+        return numbers.reshape(shape).transpose(order).reshape(numbers.shape[:2] + self.dims * (self.n,) + (-1,))
+
+
+def norms(x):
+    return jnp.sqrt((x**2).sum(tuple(range(2, x.ndim))))
+
+
+def relative(s, states, truths):
+    return (norms(states - truths) / norms(truths))[:, 0].mean()
+
+
+def decoded(s, states, truths):
+    axes, offset = tuple(range(2, 2 + s.dims)), s.statistics[:, 0] * s.statistics[:, 1]
+    p, t = s.fields(states), s.fields(truths)
+    return jnp.sqrt(((p - t) ** 2).sum(axes) / ((t + offset) ** 2).sum(axes))
+
+
+def conservation(s, states, truths):
+    axes = tuple(range(2, 2 + s.dims))
+    return ((s.fields(states).mean(axes) - s.fields(truths).mean(axes)) ** 2).mean()
+
+
+LOSSES = {
+    "relative": relative,
+    "one_step": lambda s, p, t: ((p - t)[:, 0] ** 2).mean(),
+    "rollout": lambda s, p, t: ((p - t)[:, 1:] ** 2).mean(),
+    "rollout_relative": lambda s, p, t: (norms(p - t) / norms(t))[:, 1:].mean(),
+    "decoded": lambda s, p, t: decoded(s, p, t)[:, 0].mean(),
+    "rollout_decoded": lambda s, p, t: decoded(s, p, t)[:, 1:].mean(),
+    "conservation": conservation,
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def data(runs):
+    for task, (solver, _, _, _, n) in TASKS.items():
+        runs.generate(solver, task + ".h5", 4, "--steps", str(FRAMES), "-r", str(n))
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_training_step_has_the_gradients_of_jax(runs, task, loss):
+    weights = {"relative": 0.5, "rollout": 0.25} | {loss: 1}  # of rollouts, so that windows are whole trajectories
+    name = runs.fresh()
+    text = CONFIG.replace("    relative: {{weight: 1}}\n", "")
+    runs.must("train", runs.config(name, text, task=task, patch=TASKS[task][1], losses="".join(f"    {n}: {{weight: {w}}}\n" for n, w in weights.items()).rstrip()))
+    s = Step(runs, name, task)
+
+    def total(operator):
+        states = [s.latents[:, 0]]
+        for _ in range(s.latents.shape[1] - 1):
+            states.append(s.advance(operator, states[-1]))
+        parts = {n: LOSSES[n](s, jnp.stack(states[1:], 1), s.latents[:, 1:]) for n in weights}
+        return sum(w * parts[n] for n, w in weights.items()), parts
+
+    (_, parts), reference = jax.value_and_grad(total, has_aux=True)(s.weights)
+    errors = {n: abs(s.losses[n] - float(parts[n])) / (float(parts[n]) + 1e-6) for n in weights}
+    size = np.sqrt(sum(float((g**2).sum()) for g in reference.values()))
+    errors |= {n: np.linalg.norm(g - reference[n]) / max(np.linalg.norm(reference[n]), 1e-2 * size) for n, g in s.gradients.items()}
+    assert max(errors.values()) < 1e-5, sorted(errors.items(), key=lambda e: -e[1])[:5]
