@@ -168,25 +168,48 @@ FIELDS = {"line": "u", "diffreact": "activator", "flow": "density"}
 ONLY = {"divergence": ["flow"], "boundary": ["diffreact"]}
 
 
-@pytest.mark.parametrize("loss, task", [(loss, task) for loss in LOSSES for task in ONLY.get(loss, TASKS)])
-def test_a_training_step_has_the_gradients_of_jax(runs, task, loss):
+def semigroup(s, operator, first, second):
+    """A step of twice the length against two: each is the other's target."""
+    longer = s.advance(operator, first, 2)
+
+    def against(state, target):
+        target = jax.lax.stop_gradient(target)
+        return (jnp.linalg.norm(state - target, axis=(1, 2)) / jnp.linalg.norm(target, axis=(1, 2))).mean()
+
+    return (against(longer, second) + against(second, longer)) / 2
+
+
+def check(runs, task, loss, *, pushforward=False):
     weights = {"relative": 0.5, "rollout": 0.25} | {loss: 1}  # of rollouts, so that windows are whole trajectories
     fields = {"positivity": f", fields: [{FIELDS[task]}]", "divergence": ", fields: [Vx, Vy]"}
-    name = runs.fresh()
+    losses = "".join(f"    {n}: {{weight: {w}{fields.get(n, '')}}}\n" for n, w in weights.items())
     kept = loss != "spectral"  # the error of a mean that is kept is 0, where a norm has no slope
     text = CONFIG.replace("drop_path: 0,", f"drop_path: 0, conserve: {str(kept).lower()},").replace("    relative: {{weight: 1}}\n", "")
-    runs.must("train", runs.config(name, text, task=task, patch=TASKS[task][1], losses="".join(f"    {n}: {{weight: {w}{fields.get(n, '')}}}\n" for n, w in weights.items()).rstrip()))
+    name = runs.fresh()
+    runs.must("train", runs.config(name, text, task=task, patch=TASKS[task][1], losses=losses.rstrip()), "--set", f"operator.pushforward={str(pushforward).lower()}")
     s = Step(runs, name, task)
 
     def total(operator):
         states = [s.latents[:, 0]]
         for _ in range(s.latents.shape[1] - 1):
-            states.append(s.advance(operator, states[-1]))
-        parts = {n: LOSSES[n](s, jnp.stack(states[1:], 1), s.latents[:, 1:]) for n in weights}
+            states.append(s.advance(operator, jax.lax.stop_gradient(states[-1]) if pushforward else states[-1]))
+        predicted, truth = jnp.stack(states[1:], 1), s.latents[:, 1:]
+        parts = {n: semigroup(s, operator, states[0], states[2]) if n == "semigroup" else LOSSES[n](s, predicted, truth) for n in weights}
         return sum(w * parts[n] for n, w in weights.items()), parts
 
     (_, parts), reference = jax.value_and_grad(total, has_aux=True)(s.weights)
-    errors = {n: abs(s.losses[n] - float(parts[n])) / (float(parts[n]) + 1e-6) for n in weights}
+    assert set(reference) == set(s.gradients)
     size = np.sqrt(sum(float((g**2).sum()) for g in reference.values()))
+    errors = {n: abs(s.losses[n] - float(parts[n])) / (float(parts[n]) + 1e-6) for n in weights}
     errors |= {n: np.linalg.norm(g - reference[n]) / max(np.linalg.norm(reference[n]), 1e-2 * size) for n, g in s.gradients.items()}
     assert np.isfinite(list(errors.values())).all() and max(errors.values()) < 1e-5, sorted(errors.items(), key=lambda e: -e[1])[:5]
+
+
+@pytest.mark.parametrize("loss, task", [(loss, task) for loss in LOSSES for task in ONLY.get(loss, TASKS)] + [("semigroup", "line"), ("semigroup", "flow")])
+def test_a_training_step_has_the_gradients_of_jax(runs, task, loss):
+    check(runs, task, loss)
+
+
+@pytest.mark.parametrize("loss", ["rollout_relative", "spectral"])
+def test_with_pushforward_gradients_go_through_one_application(runs, loss):
+    check(runs, "flow", loss, pushforward=True)
