@@ -72,7 +72,7 @@ VARIANTS = {
     "rollouts, `rollout_curriculum: [2, 4]`": ({**ROLLS, "operator.rollout_curriculum": "[2, 4]"}, ("burgers", "reaction", "sorption", "gas1d", "pattern", "gas2d")),
     "rollouts that warm up": ({**ROLLS, LOSSES + "rollout_decoded.warmup": 100}, IN_TIME),
     "without `condition`": (operator(condition="false"), None),
-    "`positions: none`": (operator(positions="none"), ("sorption", "pattern", "water")),
+    "`positions: none`": (operator(positions="none"), ("sorption", "darcy", "pattern", "water")),
     "`positions: learned`": (operator(positions="learned"), None),
     "no convolution": (operator(convolution=0), None),
     "`drop_path` 0.1": (operator(drop_path=0.1), None),

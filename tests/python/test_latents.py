@@ -165,6 +165,10 @@ def test_steps_without_the_loss_between_leave_the_correction_as_it_is(runs, trut
         assert np.array_equal(values, learnt[1][name]) == ("between" in name), name
 
 
+def test_a_run_that_learns_between_grid_points_goes_on_exactly(runs, truth):
+    runs.goes_on_exactly("autoencoder", lambda name: config(runs, f"between-{name}", between=16, weight=1, steps=60))
+
+
 def test_a_correction_that_would_learn_nothing_is_refused(runs, truth):
     one_sentence(runs.run("train", config(runs, "a", between=16, weight=1)), "model.decoder.between", "would learn nothing")
     one_sentence(runs.run("train", config(runs, "b", between=16, steps=10)), "model.decoder.between", "would learn nothing")

@@ -229,22 +229,11 @@ def test_a_run_with_noise_and_shifts_goes_on_to_the_same_bytes_and_lines_on_any_
     assert lines[0] == lines[1] and len(lines[0]) == 4
 
 
-def goes_on_exactly(runs, stage, make):
-    """A run, and the same stopped on its way and resumed on another number of threads, end with the same weights."""
-    whole, stopped = make("whole"), make("stopped")
-    runs.must("train", whole, "--set", "device.threads=2")
-    runs.train_until(f"{stage}, step 20", stopped, "--set", f"{stage}.validate_every=10")
-    runs.must("train", Path(stopped), "--resume", "--set", f"{stage}.validate_every=10")
-    models = [load_file(runs.path(Path(path).stem, f"{stage}.safetensors")) for path in (whole, stopped)]
-    assert models[0].keys() == models[1].keys()
-    assert all(np.array_equal(models[0][name], models[1][name]) for name in models[0])
-
-
 @pytest.mark.parametrize("task, field, losses", [
     ("line", "u", "    semigroup: {weight: 0.1}\n"), ("flow", "density", "    divergence: {weight: 0.1, fields: [Vx, Vy]}\n"),
     ("diffreact", "activator", "    boundary: {weight: 1}\n  pushforward: true\n")])
 def test_a_run_with_every_loss_that_its_task_can_have_goes_on_exactly(runs, task, field, losses):
-    goes_on_exactly(runs, "operator", lambda name: config(runs, f"every-{task}-{name}", task, LOSSES % field + losses, steps=60, log_every=15, rollout_steps=2))
+    runs.goes_on_exactly("operator", lambda name: config(runs, f"every-{task}-{name}", task, LOSSES % field + losses, steps=60, log_every=15, rollout_steps=2))
 
 
 def test_an_autoencoder_with_every_loss_goes_on_exactly(runs):
@@ -258,7 +247,7 @@ def test_an_autoencoder_with_every_loss_goes_on_exactly(runs):
         Path(path).write_text(text.replace("autoencoder:\n", "stages: [autoencoder]\nautoencoder:\n  checkpoint_every: 10\n  losses:\n" + losses))
         return path
 
-    goes_on_exactly(runs, "autoencoder", make)
+    runs.goes_on_exactly("autoencoder", make)
 
 
 def test_noise_and_shifts_change_training_and_leave_validation_as_it_is(runs):

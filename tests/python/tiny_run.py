@@ -12,6 +12,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import numpy as np
+from safetensors.numpy import load_file
+
 import commands
 
 CONFIG = """\
@@ -97,6 +100,16 @@ class Runs:
                     break
             process.stderr.read()
         assert process.returncode != 0
+
+    def goes_on_exactly(self, stage, make):
+        """A run, and the same stopped on its way and resumed on another number of threads, end with the same weights. `make`: a name to its configuration."""
+        whole, stopped = make("whole"), make("stopped")
+        self.must("train", whole, "--set", "device.threads=2")
+        self.train_until(f"{stage}, step 20", stopped, "--set", f"{stage}.validate_every=10")
+        self.must("train", Path(stopped), "--resume", "--set", f"{stage}.validate_every=10")
+        models = [load_file(self.path(Path(path).stem, f"{stage}.safetensors")) for path in (whole, stopped)]
+        assert models[0].keys() == models[1].keys()
+        assert all(np.array_equal(models[0][name], models[1][name]) for name in models[0])
 
     def config(self, name, text=CONFIG, **replaced):
         """Writes NAME.yaml for a run in NAME/; `replaced` fills {output} and {data} with something else."""
