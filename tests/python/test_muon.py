@@ -45,8 +45,9 @@ def newton_schulz(x):
 
 
 def draw(seed, shapes=SHAPES, steps=3):
+    """Weights as small as a network's, whose rounding is small beside what a step moves them."""
     generator = np.random.default_rng(seed)
-    weights = {n: generator.standard_normal(s).astype(np.float32) for n, (s, _) in shapes.items()}
+    weights = {n: (0.1 * generator.standard_normal(s)).astype(np.float32) for n, (s, _) in shapes.items()}
     gradients = [{n: generator.standard_normal(s).astype(np.float32) for n, (s, _) in shapes.items()} for _ in range(steps)]
     return weights, gradients, {n: m for n, (_, m) in shapes.items()}
 

@@ -377,7 +377,7 @@ def test_loaders_and_data_sets_work_in_other_processes_and_threads(made, chunked
 WAIT = """
 import sys, ups_reader
 
-loader = ups_reader.open(sys.argv[1]).loader(batch_size=256, frames=2, threads=1)
+loader = ups_reader.open(sys.argv[1]).loader(batch_size=2048, frames=2, threads=1)
 try:
     print("waiting", flush=True)
     for batch in loader:
@@ -388,8 +388,8 @@ except KeyboardInterrupt:
 
 
 def test_ctrl_c_ends_a_wait_for_a_batch_at_once(scratch):
-    # One chunk of 30 MB that takes a hundredth of that on disk: every window decodes all of it, a batch takes as long as hundreds of windows.
-    path = write_tensor(scratch + "/slow.hdf5", np.zeros((1, 240, 1 << 14), "f8"), chunks=(1, 240, 1 << 14), compression="gzip", compression_opts=1)
+    # Chunks of 30 MB that take a hundredth of that on disk: every window decodes all of its chunk, and a batch is 1912 windows.
+    path = write_tensor(scratch + "/slow.hdf5", np.zeros((8, 240, 1 << 14), "f8"), chunks=(1, 240, 1 << 14), compression="gzip", compression_opts=1)
     began = time.monotonic()
     with ups_reader.open(path) as data:
         window = next(iter(data.loader(batch_size=1, frames=2, threads=1)))
@@ -397,13 +397,13 @@ def test_ctrl_c_ends_a_wait_for_a_batch_at_once(scratch):
     a_window = time.monotonic() - began
     child = subprocess.Popen([sys.executable, "-c", WAIT, path], stdout=subprocess.PIPE, text=True)
     begun = child.stdout.readline()
-    time.sleep(0.5)
+    time.sleep(10 * a_window)
     child.send_signal(signal.SIGINT)
     sent = time.monotonic()
     said = child.stdout.readline()
     took = time.monotonic() - sent
     child.wait(TIMEOUT)
-    assert begun == "waiting\n" and said == "interrupted\n" and took < 30 * a_window and child.returncode == 0
+    assert begun == "waiting\n" and said == "interrupted\n" and took < 30 * a_window + 0.5 and child.returncode == 0
 
 
 # ---- the C example
