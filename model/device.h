@@ -116,6 +116,9 @@ void ups_device_close(ups_device *device);        /* NULL is fine */
 int ups_device_threads(const ups_device *device); /* of the host that its kernels use */
 /* See `choose`. A device begins with UPS_KERNELS_FASTEST. */
 ups_kernel_choice ups_device_choose_kernels(ups_device *device, ups_kernel_choice how);
+/* Captures what `issue` issues to the compute stream, on a device that can; NULL on failure. */
+ups_status ups_device_capture(ups_device *device, ups_status (*issue)(void *context, ups_error *error), void *context,
+                              ups_capture **capture, ups_error *error);
 void ups_device_range_begin(const ups_device *device, const char *name);
 void ups_device_range_end(const ups_device *device);
 

@@ -597,6 +597,16 @@ static ups_status replay(ups_step *step, const ups_step_run_options *options, up
     return run_entries(step, "backward", schedule->backward, schedule->count, options, error);
 }
 
+typedef struct wanted_run {
+    ups_step *step;
+    const ups_step_run_options *options;
+} wanted_run;
+
+static ups_status replay_wanted(void *context, ups_error *error) {
+    const wanted_run *wanted = context;
+    return replay(wanted->step, wanted->options, error);
+}
+
 static ups_status launch(ups_step *step, const ups_step_run_options *options, ups_error *error) {
     const ups_device_class *class = class_of(step);
     captured_run *run = &step->captured[options->training | options->backward << 1 | options->accumulate << 2];
@@ -605,16 +615,8 @@ static ups_status launch(ups_step *step, const ups_step_run_options *options, up
         run->capture = NULL;
     }
     if (!run->capture) {
-        UPS_TRY(class->capture_begin(step->device, error));
-        ups_status status = replay(step, options, error);
-        ups_error after;
-        ups_status ended = class->capture_end(step->device, &run->capture, status == UPS_OK ? error : &after);
-        if (status == UPS_OK) status = ended;
-        if (status != UPS_OK && run->capture) { /* of a part of the run */
-            class->capture_release(step->device, run->capture);
-            run->capture = NULL;
-        }
-        UPS_TRY(status);
+        wanted_run wanted = {step, options};
+        UPS_TRY(ups_device_capture(step->device, replay_wanted, &wanted, &run->capture, error));
         run->update = options->update;
     }
     return class->capture_launch(step->device, run->capture, error);

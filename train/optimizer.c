@@ -2,6 +2,7 @@
 
 #include "model/update_channel.h"
 #include <stdlib.h>
+#include <string.h>
 
 enum { MOMENTS = 2 };
 
@@ -29,6 +30,14 @@ typedef struct parameter_set {
     int64_t offset, count;
 } parameter_set;
 
+/* A step of some sets, by the second one on launched as a whole. */
+typedef struct captured_step {
+    bool trained[UPS_UPDATE_MAX_SETS];
+    ups_capture *capture; /* NULL: it was issued once */
+} captured_step;
+
+enum { CAPTURES = 32 /* combinations of sets; steps of others are issued call by call */ };
+
 struct ups_optimizer {
     ups_optimizer_config config;
     ups_device *device;
@@ -40,7 +49,9 @@ struct ups_optimizer {
     int32_t set_count;
     group *groups; /* those that are not empty */
     int32_t group_count;
-    int64_t growth_steps; /* 0: the loss scale is fixed */
+    int64_t growth_steps;    /* 0: the loss scale is fixed */
+    captured_step *captured; /* CAPTURES; NULL: the device has none */
+    int captured_count;
     ups_update_channel *channel;
     ups_update_state state;
 };
@@ -203,6 +214,10 @@ ups_status ups_optimizer_create(const ups_optimizer_config *config, ups_device *
     if (status == UPS_OK) status = measure_workspace(config, device, parameters, compute, &workspace, error);
     if (status == UPS_OK && workspace > 0) status = device->class->allocate(device, workspace, &made->workspace, error);
     if (status == UPS_OK) status = ups_update_open(device, &made->channel, error);
+    if (status == UPS_OK && device->class->capture_begin) {
+        made->captured = calloc(CAPTURES, sizeof *made->captured);
+        if (!made->captured) status = ups_fail(error, UPS_ERR_MEMORY, "no memory for the optimizer's steps");
+    }
     made->state.loss_scale = 1;
     if (status == UPS_OK && compute == UPS_F16) {
         status = ups_optimizer_scale_losses(made, UPS_LOSS_SCALE_FIRST, UPS_LOSS_SCALE_GOOD_STEPS, error);
@@ -227,9 +242,18 @@ ups_status ups_optimizer_create(const ups_optimizer_config *config, ups_device *
     return UPS_OK;
 }
 
+static void forget_captures(ups_optimizer *optimizer) {
+    ups_device *device = optimizer->device;
+    for (int i = 0; i < optimizer->captured_count; i++)
+        if (optimizer->captured[i].capture) device->class->capture_release(device, optimizer->captured[i].capture);
+    optimizer->captured_count = 0;
+}
+
 void ups_optimizer_destroy(ups_optimizer *optimizer) {
     if (!optimizer) return;
     ups_device *device = optimizer->device;
+    forget_captures(optimizer);
+    free(optimizer->captured);
     const bool offloaded = offloads(&optimizer->config, device);
     for (int i = 0; i < MOMENTS; i++) {
         if (!optimizer->moments[i]) continue;
@@ -253,6 +277,7 @@ void ups_optimizer_destroy(ups_optimizer *optimizer) {
 
 ups_status ups_optimizer_scale_losses(ups_optimizer *optimizer, float first, int64_t good_steps, ups_error *error) {
     optimizer->growth_steps = good_steps;
+    forget_captures(optimizer); /* they judge steps by the rules of before */
     return ups_optimizer_restore(optimizer, &(ups_update_state){.loss_scale = first}, error);
 }
 
@@ -278,14 +303,14 @@ ups_status ups_optimizer_begin(ups_optimizer *optimizer, const ups_update_input 
 }
 
 /* Sets that lie side by side are one piece. */
-static ups_status measure_norm(const ups_optimizer *optimizer, const bool *trained, ups_error *error) {
+static ups_status measure_norm(const ups_optimizer *optimizer, const bool trained[], ups_error *error) {
     const ups_device_class *class = optimizer->device->class;
     float *const gradients = ups_parameters_gradients(optimizer->parameters);
     ups_update *const update = ups_optimizer_update(optimizer);
     for (int32_t set = 0; set < optimizer->set_count;) {
         const int64_t offset = optimizer->sets[set].offset;
         int64_t count = 0;
-        for (; set < optimizer->set_count && (!trained || trained[set]); set++) count += optimizer->sets[set].count;
+        for (; set < optimizer->set_count && trained[set]; set++) count += optimizer->sets[set].count;
         if (count > 0)
             UPS_TRY(class->norm(optimizer->device, gradients + offset, count, update, error));
         else
@@ -294,7 +319,7 @@ static ups_status measure_norm(const ups_optimizer *optimizer, const bool *train
     return UPS_OK;
 }
 
-ups_status ups_optimizer_step(ups_optimizer *optimizer, const bool *trained, ups_error *error) {
+static ups_status issue_step(const ups_optimizer *optimizer, const bool trained[], ups_error *error) {
     const ups_optimizer_config *config = &optimizer->config;
     ups_device *device = optimizer->device;
     ups_update *update = ups_optimizer_update(optimizer);
@@ -313,12 +338,12 @@ ups_status ups_optimizer_step(ups_optimizer *optimizer, const bool *trained, ups
         .ema_decay = (float)config->ema_decay,
         .update = update,
     };
-    for (int32_t set = 0; set < optimizer->set_count; set++) rules.trained[set] = !trained || trained[set];
+    for (int32_t set = 0; set < optimizer->set_count; set++) rules.trained[set] = trained[set];
     UPS_TRY(measure_norm(optimizer, trained, error));
     UPS_TRY(device->class->decide(device, &rules, update, error));
     for (int32_t i = 0; i < optimizer->group_count; i++) {
         const group *of = &optimizer->groups[i];
-        if (trained && !trained[of->set]) continue;
+        if (!trained[of->set]) continue;
         call.set = of->set;
         call.ranges = of->ranges;
         call.range_count = of->count;
@@ -330,6 +355,51 @@ ups_status ups_optimizer_step(ups_optimizer *optimizer, const bool *trained, ups
         call.weight_decay = of->weight_decay;
         UPS_TRY(device->class->optimize(device, &call, error));
     }
+    return UPS_OK;
+}
+
+typedef struct wanted_step {
+    const ups_optimizer *optimizer;
+    const bool *trained;
+} wanted_step;
+
+static ups_status issue_wanted(void *context, ups_error *error) {
+    const wanted_step *wanted = context;
+    return issue_step(wanted->optimizer, wanted->trained, error);
+}
+
+/* The step of such sets that was issued before, or a place for it; NULL where there is none. */
+static captured_step *find_captured(ups_optimizer *optimizer, const bool *trained, bool *is_new) {
+    *is_new = false;
+    if (!optimizer->captured) return NULL;
+    const size_t bytes = (size_t)optimizer->set_count * sizeof *trained;
+    for (int i = 0; i < optimizer->captured_count; i++)
+        if (memcmp(optimizer->captured[i].trained, trained, bytes) == 0) return &optimizer->captured[i];
+    if (optimizer->captured_count == CAPTURES) return NULL;
+    captured_step *made = &optimizer->captured[optimizer->captured_count++];
+    *made = (captured_step){0};
+    memcpy(made->trained, trained, bytes);
+    *is_new = true;
+    return made;
+}
+
+/* The first step of its kind is issued call by call: what a device prepares then, it may not while it captures. */
+static ups_status launch_step(ups_optimizer *optimizer, const bool *trained, ups_error *error) {
+    ups_device *device = optimizer->device;
+    bool is_new;
+    captured_step *captured = find_captured(optimizer, trained, &is_new);
+    if (!captured || is_new) return issue_step(optimizer, trained, error);
+    if (!captured->capture) {
+        wanted_step wanted = {optimizer, trained};
+        UPS_TRY(ups_device_capture(device, issue_wanted, &wanted, &captured->capture, error));
+    }
+    return device->class->capture_launch(device, captured->capture, error);
+}
+
+ups_status ups_optimizer_step(ups_optimizer *optimizer, const bool *trained, ups_error *error) {
+    bool all[UPS_UPDATE_MAX_SETS];
+    memset(all, true, sizeof all);
+    UPS_TRY(launch_step(optimizer, trained ? trained : all, error));
     return ups_update_take(optimizer->channel, error);
 }
 

@@ -85,6 +85,7 @@ VARIANTS = {
     "`core: stack`, without `qk_norm`": (operator(**ATTENTION, qk_norm="false"), None),
     "`core: stack, positions: rotary`": (operator(**ATTENTION, positions="rotary"), None),
     "`core: stack, positions: rotary`, without `qk_norm`": (operator(**ATTENTION, positions="rotary", qk_norm="false"), None),
+    "`core: stack, positions: rotary`, no convolution": (operator(**ATTENTION, positions="rotary", convolution=0), None),
     "`core: stack, attention: channel_separated`": (operator(**ATTENTION, attention="channel_separated"), None),
     "`core: stack, attention: window`": (operator(**ATTENTION, attention="window"), None),
 }

@@ -210,6 +210,36 @@ CLAIM(sets_that_a_step_does_not_train_stay_as_they_are_and_do_not_count_it) {
     check_divided(config, 0.1f, UPS_F32, (int32_t[TENSORS]){0, 1, 1, 1, 0});
 }
 
+static const ups_device_class *counted;
+static int calls;
+
+static ups_status count_call(ups_device *device, const ups_optimizer_call *call, ups_error *error) {
+    calls++;
+    return counted->optimize(device, call, error);
+}
+
+/* Once call by call, once for the capture, and then as a whole; anew where the rules change. */
+CLAIM(a_device_that_captures_is_given_a_steps_calls_twice) {
+    trained t = begin_divided(&usual, UPS_F32, sets);
+    ups_device_class counting = *t.device->class;
+    counted = t.device->class;
+    counting.optimize = count_call;
+    t.device->class = &counting;
+    const bool captures = counted->capture_begin != NULL, some[TENSORS] = {true}, *const which[] = {NULL, some, NULL};
+    put_gradients(&t, 0, 0.1f);
+    for (int round = 0; round < 3; round++) {
+        if (round == 2) ok(ups_optimizer_scale_losses(t.optimizer, 1, 100, &failure));
+        calls = 0;
+        step_of(&t, (int64_t)4 * round, which[round]);
+        const int once = calls;
+        assert_true(once > 0);
+        for (int64_t step = 1; step < 4; step++) step_of(&t, (int64_t)4 * round + step, which[round]);
+        assert_int_equal(calls, captures ? 2 * once : 4 * once);
+    }
+    t.device->class = counted;
+    end(&t);
+}
+
 CLAIM(parameters_lie_set_by_set) {
     trained t = begin_divided(&usual, UPS_F32, sets);
     int64_t end_of_last = 0;
