@@ -109,7 +109,6 @@ ups_operator_options ups_run_core(const ups_run_config *config) {
     options.level_count = (int)core->depth_count;
     for (int l = 0; l < options.level_count; l++) options.depths[l] = (int)core->depths[l];
     options.attention = core->attention;
-    options.positions = core->positions;
     options.mixing_count = (int)core->mixing_count;
     for (int m = 0; m < options.mixing_count; m++) options.mixing[m] = core->mixing[m];
     options.convolution = (int)core->convolution;
@@ -125,6 +124,10 @@ ups_operator_options ups_run_core(const ups_run_config *config) {
     options.conserve = core->conserve;
     options.history = core->history;
     options.bundle = core->bundle;
+    options.positions = core->positions;
+    const bool attends = ups_core_mixes_by(&options, UPS_MIXING_ATTENTION);
+    if (options.positions == UPS_POSITIONS_ROTARY && !(attends && ups_run_on_grid(config)))
+        options.positions = UPS_POSITIONS_BORDERS; /* all that `rotary` is there */
     return options;
 }
 

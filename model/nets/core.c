@@ -47,7 +47,7 @@ static ups_status check_attention(const ups_operator_options *o, ups_error *erro
         return ups_fail(
             error, UPS_ERR_CONFIG,
             "operator: positions: rotary turns pairs of a head's features; hidden (%lld) over heads (%d) must "
-            "be even",
+            "be even; or set model.operator.positions: borders",
             (long long)o->hidden, o->heads);
     }
     return UPS_OK;
@@ -74,7 +74,7 @@ static ups_status check_grid(const ups_operator_options *o, const ups_core_class
     if (o->positions != UPS_POSITIONS_BORDERS) {
         return ups_fail(error, UPS_ERR_CONFIG,
                         "operator: positions are those of a grid of tokens; set model.tokens: grid, or leave "
-                        "model.operator.positions: borders");
+                        "model.operator.positions out");
     }
     if (o->convolution > 0) {
         return ups_fail(error, UPS_ERR_CONFIG,

@@ -80,6 +80,9 @@ VARIANTS = {
     "`bundle: 4`": (operator(bundle=4), ("burgers", "reaction", "sorption", "gas1d", "pattern", "gas2d")),
     "`bundle: 1`": (operator(bundle=1), ("advection", "water")),
     "`core: unet` of spectral blocks": (operator(core="unet", depths="[1, 1, 1]", mixing="[spectral]"), None),
+    "`core: unet` of attention": (operator(core="unet", depths="[1, 1, 1]", heads=2, positions="rotary"), None),
+    "`core: unet`, attention where it is coarser": (operator(
+        core="unet", depths="[1, 1, 1]", mixing="[spectral, attention, attention, attention, spectral]", heads=2, positions="rotary"), None),
     "`mixing: [spectral, attention]`": (operator(mixing="[spectral, attention]", heads=2), None),
     "`core: stack`": (operator(**ATTENTION), None),
     "`core: stack`, without `qk_norm`": (operator(**ATTENTION, qk_norm="false"), None),

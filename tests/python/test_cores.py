@@ -58,7 +58,7 @@ def test_a_unet_works_on_a_fixed_number_of_tokens(runs):
     (["model.operator.convolution=3"], ("convolution", "tokens: grid")),
     (["model.operator.convolution=4"], ("convolution", "0, 3, 5 or 7")),
     (["model.operator.attention=window"], ("attention", "tokens: grid")),
-    (["model.operator.positions=rotary"], ("positions", "tokens: grid")),
+    (["model.operator.positions=learned"], ("positions", "tokens: grid")),
     (["model.operator.attention=channel_separated"], ("channel_separated", "multiple of 32")),
     (["model.tokens=grid", "model.operator.core=spectral", "model.operator.attention=window"], ("attention", "[spectral, attention]")),
     (["model.tokens=grid", "model.operator.positions=rotary", "model.operator.heads=16"], ("positions", "even")),

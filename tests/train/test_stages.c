@@ -95,13 +95,16 @@ static const char *const unwatched = "the allocator of a sanitizer, or one that 
 
 /* ---- a device that watches -------------------------------------------------------------------------------------- */
 
-enum { MOST_STEPS = 64, SMALL = 4096 };
+enum { MOST_STEPS = 64, MOST_KINDS = 8 /* of steps: by the sets they train */, SMALL = 4096 };
 
 static struct {
     const ups_device_class *real;
-    ups_device_class class; /* the real one's, but for what is counted */
-    int steps;              /* optimizer steps begun */
-    int device_allocations; /* since the first one */
+    ups_device_class class;                  /* the real one's, but for what is counted */
+    int steps;                               /* optimizer steps begun */
+    int device_allocations;                  /* since the first one */
+    bool capturing, decides;                 /* what is being captured has a step's decision */
+    const ups_capture *steps_of[MOST_KINDS]; /* what was captured and has one */
+    int kinds;
     long alive[MOST_STEPS]; /* heap when each began */
     long largest;           /* that was asked for between the first and the last one */
 } watched;
@@ -111,16 +114,45 @@ static ups_status watched_allocate(ups_device *device, size_t bytes, void **memo
     return watched.real->allocate(device, bytes, memory, error);
 }
 
-/* The optimizer asks for a decision once a step. */
-static ups_status watched_decide(ups_device *device, const ups_update_rules *rules, ups_update *update,
-                                 ups_error *error) {
+static void count_step(void) {
 #ifdef WATCHES_ALLOCATIONS
     watched.alive[watched.steps] = atomic_load(&alive);
     if (watched.steps == 0) atomic_store(&largest_asked, 0);
     watched.largest = atomic_load(&largest_asked);
 #endif
     watched.steps++;
+}
+
+/* The optimizer asks for a decision once a step, itself or by launching what it captured. */
+static ups_status watched_decide(ups_device *device, const ups_update_rules *rules, ups_update *update,
+                                 ups_error *error) {
+    if (watched.capturing)
+        watched.decides = true;
+    else
+        count_step();
     return watched.real->decide(device, rules, update, error);
+}
+
+static ups_status watched_capture_begin(ups_device *device, ups_error *error) {
+    watched.capturing = true;
+    watched.decides = false;
+    return watched.real->capture_begin(device, error);
+}
+
+static ups_status watched_capture_end(ups_device *device, ups_capture **capture, ups_error *error) {
+    watched.capturing = false;
+    UPS_TRY(watched.real->capture_end(device, capture, error));
+    if (watched.decides) {
+        assert_true(watched.kinds < MOST_KINDS);
+        watched.steps_of[watched.kinds++] = *capture;
+    }
+    return UPS_OK;
+}
+
+static ups_status watched_capture_launch(ups_device *device, const ups_capture *capture, ups_error *error) {
+    for (int i = 0; i < watched.kinds; i++)
+        if (watched.steps_of[i] == capture) count_step();
+    return watched.real->capture_launch(device, capture, error);
 }
 
 static void watch(ups_device *device) {
@@ -129,6 +161,11 @@ static void watch(ups_device *device) {
     watched.class = *device->class;
     watched.class.allocate = watched_allocate;
     watched.class.decide = watched_decide;
+    if (watched.real->capture_begin) {
+        watched.class.capture_begin = watched_capture_begin;
+        watched.class.capture_end = watched_capture_end;
+        watched.class.capture_launch = watched_capture_launch;
+    }
     device->class = &watched.class;
 }
 

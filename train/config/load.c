@@ -311,9 +311,10 @@ static const ups_config_key model_keys[] = {
             "tokens of a window along an axis: of tasks with one, two and three grid axes; the last number counts for "
             "those after it",
             LIST(ups_run_config, model.core.window, model.core.window_count, 1, 3)),
-        KEY(CHOICE, "positions", model.core.positions, "borders", 0, 0,
+        KEY(CHOICE, "positions", model.core.positions, "rotary", 0, 0,
             "how blocks know where a token of the grid lies: borders: a map of its place is added where the domain has "
-            "borders; learned: a table of each task is added; rotary: as borders, and attention turns queries and keys",
+            "borders; rotary: as borders, and attention, where blocks attend, turns queries and keys by their places; "
+            "learned: a table of each task is added",
             .choices = positions),
         KEY(INT64, "convolution", model.core.convolution, "0", 0, 7,
             "cells along an axis of a depthwise convolution over the token grid in every block: 3, 5 or 7; 0: none"),
