@@ -34,9 +34,10 @@ typedef struct parameter_set {
 typedef struct captured_step {
     bool trained[UPS_UPDATE_MAX_SETS];
     ups_capture *capture; /* NULL: it was issued once */
+    int64_t used;         /* count of steps when it last was */
 } captured_step;
 
-enum { CAPTURES = 32 /* combinations of sets; steps of others are issued call by call */ };
+enum { CAPTURES = 32 /* combinations of sets that are kept, those that were used last */ };
 
 struct ups_optimizer {
     ups_optimizer_config config;
@@ -52,6 +53,7 @@ struct ups_optimizer {
     int64_t growth_steps;    /* 0: the loss scale is fixed */
     captured_step *captured; /* CAPTURES; NULL: the device has none */
     int captured_count;
+    int64_t launched; /* steps */
     ups_update_channel *channel;
     ups_update_state state;
 };
@@ -368,15 +370,20 @@ static ups_status issue_wanted(void *context, ups_error *error) {
     return issue_step(wanted->optimizer, wanted->trained, error);
 }
 
-/* The step of such sets that was issued before, or a place for it; NULL where there is none. */
+/* The step of such sets that was issued before, or a new one in the place of that whose last use is longest ago. */
 static captured_step *find_captured(ups_optimizer *optimizer, const bool *trained, bool *is_new) {
-    *is_new = false;
-    if (!optimizer->captured) return NULL;
     const size_t bytes = (size_t)optimizer->set_count * sizeof *trained;
-    for (int i = 0; i < optimizer->captured_count; i++)
-        if (memcmp(optimizer->captured[i].trained, trained, bytes) == 0) return &optimizer->captured[i];
-    if (optimizer->captured_count == CAPTURES) return NULL;
-    captured_step *made = &optimizer->captured[optimizer->captured_count++];
+    captured_step *oldest = optimizer->captured, *end = oldest + optimizer->captured_count;
+    for (captured_step *step = optimizer->captured; step < end; step++) {
+        *is_new = memcmp(step->trained, trained, bytes) != 0;
+        if (!*is_new) return step;
+        if (step->used < oldest->used) oldest = step;
+    }
+    captured_step *made = optimizer->captured_count < CAPTURES ? end : oldest;
+    if (made == end)
+        optimizer->captured_count++;
+    else if (made->capture)
+        optimizer->device->class->capture_release(optimizer->device, made->capture);
     *made = (captured_step){0};
     memcpy(made->trained, trained, bytes);
     *is_new = true;
@@ -387,8 +394,10 @@ static captured_step *find_captured(ups_optimizer *optimizer, const bool *traine
 static ups_status launch_step(ups_optimizer *optimizer, const bool *trained, ups_error *error) {
     ups_device *device = optimizer->device;
     bool is_new;
+    if (!optimizer->captured) return issue_step(optimizer, trained, error);
     captured_step *captured = find_captured(optimizer, trained, &is_new);
-    if (!captured || is_new) return issue_step(optimizer, trained, error);
+    captured->used = optimizer->launched++;
+    if (is_new) return issue_step(optimizer, trained, error);
     if (!captured->capture) {
         wanted_step wanted = {optimizer, trained};
         UPS_TRY(ups_device_capture(device, issue_wanted, &wanted, &captured->capture, error));

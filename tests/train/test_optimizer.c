@@ -240,6 +240,57 @@ CLAIM(a_device_that_captures_is_given_a_steps_calls_twice) {
     end(&t);
 }
 
+enum { MATRICES = 6, SIDE = 12, KINDS = 1 << MATRICES /* selections of their sets: more than are kept captured */ };
+
+/* The weights of MATRICES sets after two rounds of steps of every selection, one of them thrice; the caller frees. */
+static float *weights_after(const ups_optimizer_config *config, bool captures, size_t *bytes) {
+    const int32_t set_of[MATRICES] = {0, 1, 2, 3, 4, 5};
+    trained t = {.config = config, .parameters = ups_parameters_create()};
+    ok(ups_device_open(&(ups_device_options){.name = "auto", .threads = 1}, &t.device, &failure));
+    for (int i = 0; i < MATRICES; i++) {
+        char name[] = "matrix0";
+        name[6] += (char)i;
+        ups_parameters_add(t.parameters, name, 2, (int64_t[]){SIDE, SIDE + i},
+                           (ups_init){.kind = UPS_INIT_NORMAL, .scale = 0.1f, .matrices = 1});
+    }
+    ups_parameters_divide(t.parameters, set_of);
+    ok(ups_parameters_allocate(t.parameters, t.device, true, UPS_F32, 11, &failure));
+    const ups_device_class *whole = t.device->class;
+    ups_device_class by_calls = *whole;
+    by_calls.capture_begin = NULL;
+    if (!captures) t.device->class = &by_calls;
+    ok(ups_optimizer_create(config, t.device, t.parameters, &t.optimizer, &failure));
+    *bytes = (size_t)elements(&t) * sizeof(float);
+    float *gradients = malloc(*bytes);
+    for (int64_t step = 0; step < 2 * KINDS; step++) {
+        bool selection[MATRICES];
+        for (int set = 0; set < MATRICES; set++) selection[set] = step % KINDS >> set & 1;
+        for (size_t i = 0; i < *bytes / sizeof(float); i++) gradients[i] = gradient_of((int64_t)i, step, 1);
+        write_device(t.device, ups_parameters_gradients(t.parameters), gradients, *bytes);
+        for (int again = 0; again < (step % KINDS == 5 ? 3 : 1); again++) step_of(&t, step % STEPS, selection);
+    }
+    float *weights = flat(&t, ups_parameters_values(t.parameters));
+    for (size_t i = 0; i < *bytes / sizeof(float); i++) assert_true(isfinite(weights[i]));
+    free(gradients);
+    t.device->class = whole;
+    end(&t);
+    return weights;
+}
+
+CLAIM(steps_that_are_launched_as_a_whole_have_the_bits_of_their_calls) {
+    ups_optimizer_config config = usual;
+    config.clip = 1;
+    config.momentum = 0.95;
+    const int kinds[] = {UPS_OPTIMIZER_ADAMW, UPS_OPTIMIZER_MUON};
+    for (int k = 0; k < 2; k++) {
+        config.kind = kinds[k];
+        size_t bytes;
+        float *whole = weights_after(&config, true, &bytes), *by_calls = weights_after(&config, false, &bytes);
+        assert_memory_equal(whole, by_calls, bytes);
+        free(whole), free(by_calls);
+    }
+}
+
 CLAIM(parameters_lie_set_by_set) {
     trained t = begin_divided(&usual, UPS_F32, sets);
     int64_t end_of_last = 0;
