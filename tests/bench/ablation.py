@@ -37,7 +37,8 @@ def operator(**keys):
     return {OPERATOR + key: value for key, value in keys.items()}
 
 
-ATTENTION = dict(core="stack", heads=2)
+SPECTRAL, STACK = dict(core="spectral", convolution=3), dict(core="stack", convolution=0)
+LINES = ("advection", "burgers", "reaction", "sorption", "gas1d")
 ROLLS = losses(rollout_decoded=1)
 ROLLING = 0.35  # of the time, at the end: losses of rollouts, where a variant has one
 IN_TIME = tuple(name for name, task in accuracy.TASKS.items() if task[4]["steps"])
@@ -72,25 +73,28 @@ VARIANTS = {
     "rollouts, `rollout_curriculum: [2, 4]`": ({**ROLLS, "operator.rollout_curriculum": "[2, 4]"}, ("burgers", "reaction", "sorption", "gas1d", "pattern", "gas2d")),
     "rollouts that warm up": ({**ROLLS, LOSSES + "rollout_decoded.warmup": 100}, IN_TIME),
     "without `condition`": (operator(condition="false"), None),
-    "`positions: none`": (operator(positions="none"), ("sorption", "darcy", "pattern", "water")),
+    "`positions: borders`": (operator(positions="borders"), (*LINES, "darcy")),
+    "`positions: none`": (operator(positions="none"), None),
     "`positions: learned`": (operator(positions="learned"), None),
-    "no convolution": (operator(convolution=0), None),
+    "no convolution": (operator(convolution=0), ("darcy", "pattern", "water", "gas2d")),
+    "`convolution: 3`": (operator(convolution=3), LINES),
     "`drop_path` 0.1": (operator(drop_path=0.1), None),
     "`history: 2`": (operator(history=2), IN_TIME),
     "`bundle: 4`": (operator(bundle=4), ("burgers", "reaction", "sorption", "gas1d", "pattern", "gas2d")),
     "`bundle: 1`": (operator(bundle=1), ("advection", "water")),
-    "`core: unet` of spectral blocks": (operator(core="unet", depths="[1, 1, 1]", mixing="[spectral]"), None),
-    "`core: unet` of attention": (operator(core="unet", depths="[1, 1, 1]", heads=2, positions="rotary"), None),
-    "`core: unet`, attention where it is coarser": (operator(
-        core="unet", depths="[1, 1, 1]", mixing="[spectral, attention, attention, attention, spectral]", heads=2, positions="rotary"), None),
-    "`mixing: [spectral, attention]`": (operator(mixing="[spectral, attention]", heads=2), None),
-    "`core: stack`": (operator(**ATTENTION), None),
-    "`core: stack`, without `qk_norm`": (operator(**ATTENTION, qk_norm="false"), None),
-    "`core: stack, positions: rotary`": (operator(**ATTENTION, positions="rotary"), None),
-    "`core: stack, positions: rotary`, without `qk_norm`": (operator(**ATTENTION, positions="rotary", qk_norm="false"), None),
-    "`core: stack, positions: rotary`, no convolution": (operator(**ATTENTION, positions="rotary", convolution=0), None),
-    "`core: stack, attention: channel_separated`": (operator(**ATTENTION, attention="channel_separated"), None),
-    "`core: stack, attention: window`": (operator(**ATTENTION, attention="window"), None),
+    "`core: spectral`": (operator(**SPECTRAL), (*LINES, "darcy")),
+    "`core: spectral`, no convolution": (operator(core="spectral", convolution=0), (*LINES, "darcy")),
+    "`core: stack`": (operator(**STACK), ("darcy", "pattern", "water", "gas2d")),
+    "`core: unet` of spectral blocks": (operator(core="unet", convolution=3, mixing="[spectral]"), None),
+    "`core: unet` of attention": (operator(core="unet", convolution=3), (*LINES, "pattern", "water", "gas2d")),
+    "`core: unet`, attention where it is coarser": (operator(core="unet", convolution=3, mixing="[spectral, attention, attention, attention, spectral]"), None),
+    "`core: spectral, mixing: [spectral, attention]`": (operator(**SPECTRAL, mixing="[spectral, attention]"), None),
+    "without `qk_norm`": (operator(qk_norm="false"), (*LINES, "darcy")),
+    "`attention: channel_separated`": (operator(attention="channel_separated"), LINES),
+    "`attention: window`": (operator(attention="window"), (*LINES, "darcy")),
+    "`core: stack, attention: window`": (operator(**STACK, attention="window"), ("pattern", "water", "gas2d")),
+    "`core: stack, attention: window, convolution: 3`": (operator(core="stack", convolution=3, attention="window"), ("pattern", "water", "gas2d")),
+    "`mixing: [spectral, attention], attention: window`": (operator(mixing="[spectral, attention]", attention="window"), ("pattern", "water", "gas2d")),
 }
 say = threading.Lock()
 

@@ -22,10 +22,11 @@ from pathlib import Path
 
 import h5py
 
-# Of the data, then of the model: small batches, so that there are many steps. Weight: of a task's draws beside others'; a step in 1D costs a tenth of one in 2D.
-LINE = dict(resolution=256, steps=41, train=1000, test=100, weight=4, patch=4, hidden=64, modes=33, convolution=5, batch=8, bundle=1)
-PLANE = dict(resolution=64, steps=21, train=500, test=50, weight=1, patch=2, hidden=48, modes=12, convolution=3, batch=4, bundle=1)
-TOGETHER = dict(hidden=64, modes="33, 12", convolution=3, batch=4, bundle=1)
+# Of the data, then of the model: attention where tokens are few, Fourier modes where there are a thousand; small batches, so that there are many steps.
+# Weight: of a task's draws beside others'; a step in 1D costs a tenth of one in 2D.
+LINE = dict(resolution=256, steps=41, train=1000, test=100, weight=4, patch=4, core="stack", hidden=64, modes=33, convolution=0, batch=8, bundle=1)
+PLANE = dict(resolution=64, steps=21, train=500, test=50, weight=1, patch=2, core="spectral", hidden=48, modes=12, convolution=3, batch=4, bundle=1)
+TOGETHER = dict(core="spectral", hidden=64, modes="33, 12", convolution=3, batch=4, bundle=1)
 # name: solver, values of its parameter (a file each), fixed parameters, sizes
 TASKS = {
     "advection": ("advection1d", "beta", (0.1, 0.4, 1, 2, 4), {}, dict(LINE, bundle=4)),  # waves that travel unchanged: fewer, longer steps
@@ -33,7 +34,7 @@ TASKS = {
     "reaction": ("reacdiff1d", None, (None,), {}, LINE),
     "sorption": ("diffsorp1d", None, (None,), {}, LINE),
     "gas1d": ("cfd1d_rand", None, (None,), {}, LINE),
-    "darcy": ("darcy2d", None, (None,), {}, dict(PLANE, steps=None, weight=2, patch=4)),
+    "darcy": ("darcy2d", None, (None,), {}, dict(PLANE, steps=None, weight=2, patch=4, core="unet")),
     "pattern": ("diffreact2d", None, (None,), {}, PLANE),
     "water": ("swe2d", None, (None,), {}, dict(PLANE, bundle=4)),
     "gas2d": ("cfd2d_rand", None, (None,), {}, PLANE),
@@ -48,7 +49,7 @@ tasks:
 {tasks}model:
   tokens: grid
   dim: auto
-  operator: {{core: spectral, hidden: {hidden}, depth: 4, mlp_ratio: 2, modes: [{modes}], convolution: {convolution}, bundle: {bundle}}}
+  operator: {{core: {core}, hidden: {hidden}, depth: 4, depths: [1, 1, 1], heads: 2, mlp_ratio: 2, modes: [{modes}], convolution: {convolution}, bundle: {bundle}}}
 autoencoder: {{steps: 0, gate: 0, target: 0.0005}}
 operator:
   steps: {steps}
@@ -185,7 +186,7 @@ def main():
     parser.add_argument("--rate", type=float, default=0.003)
     parser.add_argument("--precision", default="f32")
     parser.add_argument("--set", nargs="*", default=[], help="KEY=VALUE for ours")
-    parser.add_argument("--size", nargs="*", default=[], help="NAME=VALUE for ours: hidden, modes, convolution, batch or bundle of every task")
+    parser.add_argument("--size", nargs="*", default=[], help="NAME=VALUE for ours: core, hidden, modes, convolution, batch or bundle of every task")
     parser.add_argument("--seed", type=int, default=0, help="of ours; baselines draw another one every time")
     parser.add_argument("--together", action="store_true", help="one model of ours for all tasks, in the sum of their seconds")
     arguments = parser.parse_args()

@@ -316,11 +316,25 @@ def test_a_configuration_for_data_files_has_a_task_a_family_and_trains_as_writte
     }
     must("config", "check", path)
     values = as_python(path)
-    assert values["model"]["tokens"] == "grid" and values["model"]["operator"]["core"] == "spectral"
+    core = {"core": "stack", "hidden": 48, "depth": 4, "heads": 2, "mlp_ratio": 2}
+    assert values["model"]["tokens"] == "grid" and core.items() <= values["model"]["operator"].items()
     assert values["data"]["root"] == str(data)
     assert values["output"] == "runs/new"
     must("train", path, "--set", f"output={scratch}/run", "--quiet", *STEPS)
     assert json.loads(must("cache", "verify", f"{scratch}/run/cache", "--json").stdout)
+
+
+@pytest.mark.parametrize("solver, resolution, core", [
+    ("advection1d", 256, "stack"), ("darcy2d", 64, "unet"), ("advection1d", 16384, "spectral")])  # 64, 256 and 1,024 tokens
+def test_a_core_is_chosen_by_how_many_tokens_there_are(scratch, solver, resolution, core):
+    data, path, run = f"{scratch}/{solver}{resolution}.h5", f"{scratch}/{core}.yaml", f"{scratch}/{core}"
+    must("datagen", solver, "-o", data, "--samples", 8, "--resolution", resolution, *(() if solver == "darcy2d" else ("--steps", 3)))
+    must("config", "init", data, "-o", path)
+    values = as_python(path)["model"]["operator"]
+    assert values["core"] == core and values["convolution"] == (0 if core == "stack" else 3)
+    assert core != "unet" or values["depths"] == [1, 1, 1]
+    must("train", path, "--set", f"output={run}", "--quiet", *STEPS)
+    must("eval", run, "--quiet")
 
 
 def test_what_a_configuration_for_data_files_says_of_keys_is_what_their_table_says(data, scratch, validator):
