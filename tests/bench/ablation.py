@@ -37,7 +37,6 @@ def operator(**keys):
     return {OPERATOR + key: value for key, value in keys.items()}
 
 
-SPECTRAL, STACK = dict(core="spectral", convolution=3), dict(core="stack", convolution=0)
 LINES = ("advection", "burgers", "reaction", "sorption", "gas1d")
 ROLLS = losses(rollout_decoded=1)
 ROLLING = 0.35  # of the time, at the end: losses of rollouts, where a variant has one
@@ -76,24 +75,23 @@ VARIANTS = {
     "`positions: borders`": (operator(positions="borders"), (*LINES, "darcy")),
     "`positions: none`": (operator(positions="none"), None),
     "`positions: learned`": (operator(positions="learned"), None),
-    "no convolution": (operator(convolution=0), ("darcy", "pattern", "water", "gas2d")),
+    "no convolution": (operator(convolution=0), None),
     "`convolution: 3`": (operator(convolution=3), LINES),
     "`drop_path` 0.1": (operator(drop_path=0.1), None),
     "`history: 2`": (operator(history=2), IN_TIME),
     "`bundle: 4`": (operator(bundle=4), ("burgers", "reaction", "sorption", "gas1d", "pattern", "gas2d")),
     "`bundle: 1`": (operator(bundle=1), ("advection", "water")),
-    "`core: spectral`": (operator(**SPECTRAL), (*LINES, "darcy")),
+    "`core: spectral`": (operator(core="spectral"), (*LINES, "darcy")),
     "`core: spectral`, no convolution": (operator(core="spectral", convolution=0), (*LINES, "darcy")),
-    "`core: stack`": (operator(**STACK), ("darcy", "pattern", "water", "gas2d")),
-    "`core: unet` of spectral blocks": (operator(core="unet", convolution=3, mixing="[spectral]"), None),
-    "`core: unet` of attention": (operator(core="unet", convolution=3), (*LINES, "pattern", "water", "gas2d")),
-    "`core: unet`, attention where it is coarser": (operator(core="unet", convolution=3, mixing="[spectral, attention, attention, attention, spectral]"), None),
-    "`core: spectral, mixing: [spectral, attention]`": (operator(**SPECTRAL, mixing="[spectral, attention]"), None),
+    "`core: spectral, mixing: [spectral, attention]`": (operator(core="spectral", mixing="[spectral, attention]"), None),
+    "`core: stack`": (operator(core="stack"), ("darcy", "pattern", "water", "gas2d")),
+    "`core: unet` of spectral blocks": (operator(core="unet", mixing="[spectral]"), None),
+    "`core: unet` of attention": (operator(core="unet"), (*LINES, "pattern", "water", "gas2d")),
+    "`core: unet`, attention where it is coarser": (operator(core="unet", mixing="[spectral, attention, attention, attention, spectral]"), None),
     "without `qk_norm`": (operator(qk_norm="false"), (*LINES, "darcy")),
     "`attention: channel_separated`": (operator(attention="channel_separated"), LINES),
     "`attention: window`": (operator(attention="window"), (*LINES, "darcy")),
-    "`core: stack, attention: window`": (operator(**STACK, attention="window"), ("pattern", "water", "gas2d")),
-    "`core: stack, attention: window, convolution: 3`": (operator(core="stack", convolution=3, attention="window"), ("pattern", "water", "gas2d")),
+    "`core: stack, attention: window`": (operator(core="stack", attention="window"), ("pattern", "water", "gas2d")),
     "`mixing: [spectral, attention], attention: window`": (operator(mixing="[spectral, attention]", attention="window"), ("pattern", "water", "gas2d")),
 }
 say = threading.Lock()

@@ -24,7 +24,7 @@ import h5py
 
 # Of the data, then of the model: attention where tokens are few, Fourier modes where there are a thousand; small batches, so that there are many steps.
 # Weight: of a task's draws beside others'; a step in 1D costs a tenth of one in 2D.
-LINE = dict(resolution=256, steps=41, train=1000, test=100, weight=4, patch=4, core="stack", hidden=64, modes=33, convolution=0, batch=8, bundle=1)
+LINE = dict(resolution=256, steps=41, train=1000, test=100, weight=4, patch=4, core="stack", hidden=64, modes=33, convolution=5, batch=8, bundle=1)
 PLANE = dict(resolution=64, steps=21, train=500, test=50, weight=1, patch=2, core="spectral", hidden=48, modes=12, convolution=3, batch=4, bundle=1)
 TOGETHER = dict(core="spectral", hidden=64, modes="33, 12", convolution=3, batch=4, bundle=1)
 # name: solver, values of its parameter (a file each), fixed parameters, sizes

@@ -316,7 +316,7 @@ def test_a_configuration_for_data_files_has_a_task_a_family_and_trains_as_writte
     }
     must("config", "check", path)
     values = as_python(path)
-    core = {"core": "stack", "hidden": 48, "depth": 4, "heads": 2, "mlp_ratio": 2}
+    core = {"core": "stack", "hidden": 48, "depth": 4, "heads": 2, "mlp_ratio": 2, "convolution": 3}
     assert values["model"]["tokens"] == "grid" and core.items() <= values["model"]["operator"].items()
     assert values["data"]["root"] == str(data)
     assert values["output"] == "runs/new"
@@ -331,7 +331,7 @@ def test_a_core_is_chosen_by_how_many_tokens_there_are(scratch, solver, resoluti
     must("datagen", solver, "-o", data, "--samples", 8, "--resolution", resolution, *(() if solver == "darcy2d" else ("--steps", 3)))
     must("config", "init", data, "-o", path)
     values = as_python(path)["model"]["operator"]
-    assert values["core"] == core and values["convolution"] == (0 if core == "stack" else 3)
+    assert values["core"] == core and values["convolution"] == 3
     assert core != "unet" or values["depths"] == [1, 1, 1]
     must("train", path, "--set", f"output={run}", "--quiet", *STEPS)
     must("eval", run, "--quiet")

@@ -281,7 +281,7 @@ static void add_core(const survey *s, ups_yaml *core, const model_size *size) {
     }
     if (most <= HUNDREDS) set_number(s->arena, core, "heads", (size->hidden + HEAD - 1) / HEAD);
     set_number(s->arena, core, "mlp_ratio", 2);
-    if (most > FEW) set_number(s->arena, core, "convolution", 3);
+    set_number(s->arena, core, "convolution", 3);
 }
 
 static void add_model(const survey *s, ups_yaml *root, const model_size *size) {
