@@ -103,7 +103,7 @@ class Variants:
     def __init__(self, arguments, name):
         self.arguments, self.name, self.sizes = arguments, name, accuracy.TASKS[name][4]
         # Of another recipe neither what was prepared nor rows are taken over.
-        self.recipe = hashlib.sha256(accuracy.CONFIG.encode()).hexdigest()[:8]
+        self.recipe = hashlib.sha256(repr((accuracy.CONFIG, self.sizes)).encode()).hexdigest()[:8]
         self.prepared = arguments.folder / f"ablation-{name}-{self.recipe}"
         if (self.prepared / "cache" / name / "test" / "zarr.json").exists():
             return

@@ -261,25 +261,20 @@ static void add_tasks(const survey *s, ups_yaml *root, const char *data_root) {
     }
 }
 
-/* Attention over all tokens wins where they are few, a U-Net of it where they are some hundreds, Fourier modes where
- * they are more: docs/performance.md, "Accuracy at equal time". */
+/* Attention over all tokens wins where they are few, Fourier modes where they are more: docs/performance.md,
+ * "Attention or Fourier modes". */
 static void add_core(const survey *s, ups_yaml *core, const model_size *size) {
-    enum { FEW = 128, HUNDREDS = 512, HEAD = 32, LEVELS = 3 };
+    enum { FEW = 128, HEAD = 32 };
     int64_t most = 1;
     for (const family *f = s->families; f < s->families + s->count; f++) {
         int64_t tokens = 1;
         for (int a = 0; a < f->shape.dims; a++) tokens *= (f->shape.grid[a] + f->patch[a] - 1) / f->patch[a];
         if (tokens > most) most = tokens;
     }
-    set_plain(s->arena, core, "core", most <= FEW ? "stack" : most <= HUNDREDS ? "unet" : "spectral");
+    set_plain(s->arena, core, "core", most <= FEW ? "stack" : "spectral");
     set_number(s->arena, core, "hidden", size->hidden);
-    if (most > FEW && most <= HUNDREDS) {
-        ups_yaml *depths = list(s->arena, core, "depths");
-        for (int level = 0; level < LEVELS; level++) set_number(s->arena, depths, NULL, size->depth / LEVELS);
-    } else {
-        set_number(s->arena, core, "depth", size->depth);
-    }
-    if (most <= HUNDREDS) set_number(s->arena, core, "heads", (size->hidden + HEAD - 1) / HEAD);
+    set_number(s->arena, core, "depth", size->depth);
+    if (most <= FEW) set_number(s->arena, core, "heads", (size->hidden + HEAD - 1) / HEAD);
     set_number(s->arena, core, "mlp_ratio", 2);
     set_number(s->arena, core, "convolution", 3);
 }
