@@ -13,6 +13,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from commands import one_sentence
+from test_muon import newton_schulz
 from tiny_run import CONFIG, metrics, tree
 
 LONGER = CONFIG.replace("steps: 60", "steps: 300")
@@ -87,6 +88,48 @@ def test_muon_goes_on_to_the_same_bytes_under_every_schedule_that_changes_the_ra
     assert Path(runs.path(schedule, "operator.safetensors")).read_bytes() == Path(runs.path(schedule + "stopped", "operator.safetensors")).read_bytes()
     rates = [line["learning_rate"] for line in metrics(runs.path(schedule)) if line["stage"] == "operator" and "learning_rate" in line]
     assert rates[-1] < max(rates)
+
+
+def muon_direction(momentum, gradient, stacked):
+    ahead = (0.95 * momentum + 0.05 * gradient).reshape(stacked, -1, momentum.shape[-1])
+    return np.concatenate([newton_schulz(m) * 0.2 * max(m.shape)**0.5 for m in ahead])
+
+
+@pytest.mark.parametrize("schedule, rate", [
+    ("cosine", lambda k: 0.01 + 0.99 * (1 + np.cos(np.pi * (k - 4) / 19)) / 2), ("wsd", lambda k: 1 if k < 18 else 0.01 + 0.99 * (1 - (k - 17) / 6))])
+def test_steps_of_a_training_are_those_of_float64(runs, schedule, rate):
+    """Muon, AdamW, decay, the moving average and the learning rate, from one checkpoint to the next; the gradient is what the first moments tell."""
+    text = re.sub("  - name: darcy\n.*\n.*\n", "", CONFIG)
+    keys = ["steps=24", "checkpoint_every=1", "log_every=1"] + [f"optimizer.{key}" for key in (
+        "kind=muon", "learning_rate=0.02", "weight_decay=0.1", "ema_decay=0.9", "clip=0.5", f"schedule={schedule}", "decay_fraction=0.25", "decay_shape=linear")]
+    name = "steps-" + schedule
+    runs.must("train", runs.config(name, text), "--set", "checkpoint.keep=30", *(f"--set=operator.{key}" for key in keys))
+    kept = {k: load_file(runs.path(name, "checkpoints", "operator", f"step-{k:08d}.safetensors")) for k in (3, 4, 12, 13, 20, 21)}
+    for k in (3, 12, 20):
+        before, after = ({n: v.astype(float) for n, v in kept[step].items()} for step in (k, k + 1))
+        size = 0.02 * (rate(k) if k >= 4 else (k + 1) / 4)
+        moved = 0
+        for weight in (n for n in before if n.startswith("operator.")):
+            muon = "muon.momentum." + weight
+            first, beta = (muon, 0.95) if muon in before else ("adamw.first_moment." + weight, 0.9)
+            gradient = (after[first] - beta * before[first]) / (1 - beta)
+            if muon in before:
+                direction = muon_direction(after[first], gradient, 3 if "qkv" in weight else 1)
+            else:
+                second = 0.99 * before["adamw.second_moment." + weight] + 0.01 * gradient**2
+                assert np.linalg.norm(after["adamw.second_moment." + weight] - second) <= 1e-5 * np.linalg.norm(second), weight
+                direction = after[first] / (1 - 0.9**(k + 1)) / (np.sqrt(second / (1 - 0.99**(k + 1))) + 1e-8)
+            decay = 0.1 if before[weight].ndim > 1 and "condition.task" not in weight else 0
+            expected = before[weight] - size * (direction + decay * before[weight])
+            change = np.linalg.norm(expected - before[weight])
+            assert np.linalg.norm(after[weight] - expected) <= 1e-5 * change + 1e-7 * np.linalg.norm(expected), (k, weight)
+            follow = min(0.9, (k + 1) / (10 + k))
+            average = follow * before["ema." + weight] + (1 - follow) * after[weight]
+            assert np.linalg.norm(after["ema." + weight] - average) <= 3e-7 * np.linalg.norm(average), (k, weight)
+            moved += change > 0
+        assert moved > 10
+    rates = [line["learning_rate"] for line in metrics(runs.path(name)) if line["stage"] == "operator" and "learning_rate" in line]
+    assert np.allclose(rates, [0.02 * ((k + 1) / 4 if k < 4 else rate(k)) for k in range(24)], rtol=1e-6)
 
 
 def test_bf16_and_fp16_train_to_about_the_loss_of_float32(runs):
