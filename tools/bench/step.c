@@ -1,5 +1,5 @@
-/* `ups bench step`: the training step of the reference operator alone: forward, backward, the norm of gradients and
- * AdamW, on latents that are already in memory. */
+/* `ups bench step`: the training step of the reference operator alone: forward, backward, the norm of gradients and the
+ * optimizer, on latents that are already in memory. */
 #include "model/step.h"
 #include "base/half.h"
 #include "base/json.h"
@@ -9,18 +9,18 @@
 #include "model/devices/devices.h"
 #include "model/differentiate.h"
 #include "model/nets/operator.h"
-#include "model/update_channel.h"
 #include "tools/bench/go_on.h"
 #include "tools/bench/median.h"
 #include "tools/bench/roofline.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
+#include "train/optimizer.h"
 #include <stdio.h>
 #include <stdlib.h>
 
 enum { WARM_UP = 3 /* steps before the first that counts */ };
 
-enum { BATCH, DTYPE, THREADS, DEVICE, STEPS, CHECKPOINTING, PROFILE, PREDICT };
+enum { BATCH, DTYPE, THREADS, DEVICE, STEPS, CHECKPOINTING, OPTIMIZER, PROFILE, PREDICT };
 static const ups_option options[] = {
     [BATCH] = {"batch", 0, "N", "latent pairs a step (default 8)"},
     [DTYPE] = {"dtype", 0, "float32|bfloat16|float16|tf32|fp8",
@@ -30,6 +30,7 @@ static const ups_option options[] = {
     [STEPS] = {"steps", 0, "N", "steps that count; the median is printed (default 10)"},
     [CHECKPOINTING] = {"activation-checkpointing", 0, "none|cheap|block",
                        "what is recomputed in backward instead of kept (default none)"},
+    [OPTIMIZER] = {"optimizer", 0, "adamw|muon", "what moves the weights (default adamw)"},
     [PROFILE] = {"profile", 0, NULL, "also print each op's time, GFLOP/s and GB/s; it slows a step down a little"},
     [PREDICT] = {"predict", 0, "a100|h100|h200",
                  "print what the step would take at best on such a card, by its data sheet; runs nothing"},
@@ -41,7 +42,8 @@ static const ups_usage usage = {
     options,
     sizeof options / sizeof *options,
     "The reference operator has 128 tokens of 128, 12 blocks of width 384 with 8 heads: 21.4 million parameters and\n"
-    "17.3 GFLOP a pair. A step is forward, backward, the norm of gradients and AdamW. tf32 is float32 of which a card\n"
+    "17.3 GFLOP a pair. A step is forward, backward, the norm of gradients and the optimizer. tf32 is float32 of which "
+    "a card\n"
     "may multiply fewer bits; fp8 is bfloat16 of which a card may multiply eight.\n\n"
     "Examples:\n  ups bench step --batch 8 --dtype bfloat16 --threads 2 --profile\n"
     "  ups bench step --batch 512 --dtype bfloat16 --predict h100\n"};
@@ -52,17 +54,11 @@ typedef struct bench {
     ups_graph *graph;
     ups_step *step;
     ups_value z, target, dt;
-    float *moments[2];
-    ups_range *all; /* parameters, in device memory */
-    ups_update_channel *channel;
+    ups_optimizer *optimizer;
 } bench;
 
 static void destroy(bench *b) {
-    for (int i = 0; i < 2; i++) {
-        if (b->moments[i]) b->device->class->release(b->device, b->moments[i]);
-    }
-    if (b->all) b->device->class->release(b->device, b->all);
-    ups_update_close(b->channel);
+    ups_optimizer_destroy(b->optimizer);
     ups_step_destroy(b->step);
     if (b->graph) ups_graph_destroy(b->graph);
     if (b->parameters) ups_parameters_destroy(b->parameters);
@@ -107,16 +103,18 @@ static void build(bench *b, int64_t batch, products dtype, ups_checkpointing che
     ups_graph_differentiate(b->graph, ups_weighted_sum(b->graph, &loss, (float[]){1.0f}, 1));
 }
 
-static ups_status create(bench *b, const ups_device_options *device, ups_error *error) {
+static ups_status create(bench *b, const ups_device_options *device, ups_optimizer_kind optimizer, ups_error *error) {
+    const ups_optimizer_config config = {.kind = optimizer,
+                                         .learning_rate = 1e-3,
+                                         .weight_decay = 0.03,
+                                         .beta1 = 0.9,
+                                         .beta2 = 0.999,
+                                         .epsilon = 1e-8,
+                                         .momentum = 0.95};
     UPS_TRY(ups_device_open(device, &b->device, error));
     UPS_TRY(ups_parameters_allocate(b->parameters, b->device, true, b->graph->compute, 1, error));
     UPS_TRY(ups_step_create(b->graph, b->device, &b->step, error));
-    size_t bytes = (size_t)ups_parameters_elements(b->parameters) * sizeof(float);
-    for (int i = 0; i < 2; i++) UPS_TRY(b->device->class->allocate(b->device, bytes, (void **)&b->moments[i], error));
-    const ups_range all = {0, ups_parameters_elements(b->parameters), 0};
-    UPS_TRY(b->device->class->allocate(b->device, sizeof all, (void **)&b->all, error));
-    UPS_TRY(b->device->class->upload(b->device, b->all, &all, sizeof all, error));
-    UPS_TRY(ups_update_open(b->device, &b->channel, error)); /* waits: `all` was read */
+    UPS_TRY(ups_optimizer_create(&config, b->device, b->parameters, &b->optimizer, error));
     UPS_TRY(fill(b, b->z, 1, error));
     UPS_TRY(fill(b, b->target, 2, error));
     return fill(b, b->dt, 3, error);
@@ -124,42 +122,24 @@ static ups_status create(bench *b, const ups_device_options *device, ups_error *
 
 /* Seconds of one whole step, and of its optimizer, the norm of gradients included. */
 static ups_status run(bench *b, int64_t number, double *seconds, double *optimizer, ups_error *error) {
-    ups_update *update = ups_update_memory(b->channel);
-    ups_step_run_options how = {.training = true, .backward = true, .update = update};
+    ups_step_run_options how = {.training = true, .backward = true, .update = ups_optimizer_update(b->optimizer)};
     ups_update_input input = {.seed = 1, .item = (uint64_t)number, .step = number - 1, .share = 1};
+    ups_update result;
     input.learning_rate = 1e-3f;
-    ups_optimizer_call call = {
-        .ranges = b->all,
-        .range_count = 1,
-        .range_elements = ups_parameters_elements(b->parameters),
-        .values = ups_parameters_values(b->parameters),
-        .gradients = ups_parameters_gradients(b->parameters),
-        .moments = {b->moments[0], b->moments[1]},
-        .compute = ups_parameters_weights(b->parameters)->compute,
-        .compute_dtype = ups_parameters_weights(b->parameters)->compute_dtype,
-        .beta1 = 0.9f,
-        .beta2 = 0.999f,
-        .epsilon = 1e-8f,
-        .weight_decay = 0.03f,
-        .update = update,
-    };
-    ups_update_rules rules = {.trained = {true}};
-    UPS_TRY(ups_update_give(b->channel, &input, error));
+    UPS_TRY(ups_optimizer_begin(b->optimizer, &input, error));
     double start = ups_now();
     UPS_TRY(ups_step_run(b->step, &how, error));
     UPS_TRY(b->device->class->synchronize(b->device, error));
     double middle = ups_now();
-    UPS_TRY(b->device->class->norm(b->device, call.gradients, call.range_elements, update, error));
-    UPS_TRY(b->device->class->decide(b->device, &rules, update, error));
-    UPS_TRY(b->device->class->optimize(b->device, &call, error));
+    UPS_TRY(ups_optimizer_step(b->optimizer, NULL, error));
     UPS_TRY(b->device->class->synchronize(b->device, error));
     *seconds = ups_now() - start;
     *optimizer = *seconds - (middle - start);
-    return UPS_OK;
+    return ups_optimizer_result(b->optimizer, &result, error);
 }
 
-/* Of an op, or of AdamW with the norm: milliseconds a step, and of what its shapes ask for (roofline.h) how much a
- * second. */
+/* Of an op, or of the optimizer with the norm: milliseconds a step, and of what its shapes ask for (roofline.h) how
+ * much a second. */
 static void add_row(json_t *rows, const char *name, const double ms[3], double flops, double bytes, bool as_json) {
     const double seconds = (ms[0] + ms[1] + ms[2]) * 1e-3;
     const double gflops = flops / seconds * 1e-9, gigabytes = bytes / seconds * 1e-9;
@@ -169,7 +149,9 @@ static void add_row(json_t *rows, const char *name, const double ms[3], double f
     if (!as_json) printf("%-16s %10.2f %10.2f %10.2f %10.1f %8.1f\n", name, ms[0], ms[1], ms[2], gflops, gigabytes);
 }
 
-static json_t *profile_of(const bench *b, const ups_step_work *work, int64_t steps, double optimizer, bool as_json) {
+/* `mover`: what the optimizer is called; what Muon's products ask for is not counted. */
+static json_t *profile_of(const bench *b, const ups_step_work *work, int64_t steps, const char *mover, double optimizer,
+                          bool as_json) {
     ups_step_profile profile = ups_step_profile_get(b->step);
     json_t *rows = json_array();
     const double to_ms = 1e3 / (double)steps;
@@ -181,13 +163,13 @@ static json_t *profile_of(const bench *b, const ups_step_work *work, int64_t ste
         if (ms[0] + ms[1] <= 0.0) continue;
         add_row(rows, ups_op_name((ups_op_kind)kind), ms, work->of[kind].flops, work->of[kind].bytes, as_json);
     }
-    add_row(rows, "adamw", (double[]){optimizer * 1e3, 0.0, 0.0}, 0.0, work->of[UPS_OP_COUNT].bytes, as_json);
+    add_row(rows, mover, (double[]){optimizer * 1e3, 0.0, 0.0}, 0.0, work->of[UPS_OP_COUNT].bytes, as_json);
     return rows;
 }
 
 /* `began`: when the device was opened. */
-static ups_status measure(bench *b, double began, int64_t batch, int64_t steps, bool profile, bool as_json,
-                          ups_error *error) {
+static ups_status measure(bench *b, double began, int64_t batch, int64_t steps, const char *mover, bool profile,
+                          bool as_json, ups_error *error) {
     const char *dtype = ups_products_name(b->graph);
     ups_step_work work;
     double first = 0.0;
@@ -222,7 +204,7 @@ static ups_status measure(bench *b, double began, int64_t batch, int64_t steps, 
         }
         if (profile)
             json_object_set_new(facts, "profile",
-                                profile_of(b, &work, steps, ups_bench_median(optimizer, steps), as_json));
+                                profile_of(b, &work, steps, mover, ups_bench_median(optimizer, steps), as_json));
         if (as_json) {
             ups_print_json(facts, JSON_REAL_PRECISION(6));
         }
@@ -242,11 +224,12 @@ static ups_status predict(const bench *b, const ups_card *card, bool as_json, up
 
 int ups_cmd_bench_step(int argc, char **argv) {
     static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
+    static const char *const optimizers[] = {[UPS_OPTIMIZER_ADAMW] = "adamw", [UPS_OPTIMIZER_MUON] = "muon"};
     enum { CUDA = 2 };
     ups_arguments arguments;
     ups_arguments_begin(&arguments, &usage, argc, argv);
     int64_t batch = 8, threads = 0, steps = 10;
-    int dtype = -1, device = 0, checkpointing = 0, card = -1;
+    int dtype = -1, device = 0, checkpointing = 0, optimizer = UPS_OPTIMIZER_ADAMW, card = -1;
     bool profile = false;
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
         if (option == BATCH) ups_arguments_integer(&arguments, 1, 1 << 20, &batch);
@@ -255,6 +238,7 @@ int ups_cmd_bench_step(int argc, char **argv) {
         if (option == DEVICE) ups_arguments_choice(&arguments, &device);
         if (option == STEPS) ups_arguments_integer(&arguments, 1, 1 << 20, &steps);
         if (option == CHECKPOINTING) ups_arguments_choice(&arguments, &checkpointing);
+        if (option == OPTIMIZER) ups_arguments_choice(&arguments, &optimizer);
         if (option == PROFILE) profile = true;
         if (option == PREDICT) ups_arguments_choice(&arguments, &card);
     }
@@ -267,8 +251,10 @@ int ups_cmd_bench_step(int argc, char **argv) {
     ups_device_options where = {.name = devices[device], .threads = (int)threads};
     build(&b, batch, (products)dtype, (ups_checkpointing)checkpointing);
     const double began = ups_now();
-    ups_status status = card >= 0 ? predict(&b, ups_card_at(card), arguments.json, &error) : create(&b, &where, &error);
-    if (status == UPS_OK && card < 0) status = measure(&b, began, batch, steps, profile, arguments.json, &error);
+    ups_status status = card >= 0 ? predict(&b, ups_card_at(card), arguments.json, &error)
+                                  : create(&b, &where, (ups_optimizer_kind)optimizer, &error);
+    if (status == UPS_OK && card < 0)
+        status = measure(&b, began, batch, steps, optimizers[optimizer], profile, arguments.json, &error);
     destroy(&b);
     return status == UPS_OK ? UPS_EXIT_OK : ups_command_fail(&arguments, &error);
 }
