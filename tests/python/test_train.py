@@ -14,8 +14,10 @@ from safetensors.numpy import load_file
 
 from commands import one_sentence
 from test_muon import newton_schulz
+from test_token_grid import GRID
 from tiny_run import CONFIG, metrics, tree
 
+DARCY = "  - name: darcy\n.*\n.*\n"
 LONGER = CONFIG.replace("steps: 60", "steps: 300")
 
 
@@ -99,7 +101,7 @@ def muon_direction(momentum, gradient, stacked):
     ("cosine", lambda k: 0.01 + 0.99 * (1 + np.cos(np.pi * (k - 4) / 19)) / 2), ("wsd", lambda k: 1 if k < 18 else 0.01 + 0.99 * (1 - (k - 17) / 6))])
 def test_steps_of_a_training_are_those_of_float64(runs, schedule, rate):
     """Muon, AdamW, decay, the moving average and the learning rate, from one checkpoint to the next; the gradient is what the first moments tell."""
-    text = re.sub("  - name: darcy\n.*\n.*\n", "", CONFIG)
+    text = re.sub(DARCY, "", CONFIG)
     keys = ["steps=24", "checkpoint_every=1", "log_every=1"] + [f"optimizer.{key}" for key in (
         "kind=muon", "learning_rate=0.02", "weight_decay=0.1", "ema_decay=0.9", "clip=0.5", f"schedule={schedule}", "decay_fraction=0.25", "decay_shape=linear")]
     name = "steps-" + schedule
@@ -130,6 +132,21 @@ def test_steps_of_a_training_are_those_of_float64(runs, schedule, rate):
         assert moved > 10
     rates = [line["learning_rate"] for line in metrics(runs.path(name)) if line["stage"] == "operator" and "learning_rate" in line]
     assert np.allclose(rates, [0.02 * ((k + 1) / 4 if k < 4 else rate(k)) for k in range(24)], rtol=1e-6)
+
+
+def test_a_falling_rate_and_the_average_of_weights_lower_the_error(runs):
+    runs.generate("advection1d", "many.h5", 300, "-r", "32", "--steps", "9")
+    line = re.sub(DARCY, "", GRID).replace("advection.h5", "many.h5").replace("validation_batches: 2", "validation_batches: 20")
+
+    def score(**optimizer):
+        name = runs.fresh()
+        keys = {"steps": 400, "validate_every": 40, "losses.rollout_relative.weight": 0} | {f"optimizer.{key}": value for key, value in ({"ema_decay": 0, "learning_rate": 0.01} | optimizer).items()}
+        runs.must("train", runs.config(name, line), *(f"--set=operator.{key}={value}" for key, value in keys.items()))
+        return [line["score"] for line in metrics(runs.path(name)) if line["stage"] == "operator" and "score" in line][-1]
+
+    constant = score(schedule="constant")
+    others = {"cosine": score(), "wsd": score(schedule="wsd"), "plateau": score(schedule="plateau", plateau_patience=1, plateau_factor=0.3), "average": score(schedule="constant", ema_decay=0.99)}
+    assert max(others.values()) < 0.8 * constant, (constant, others)
 
 
 def test_bf16_and_fp16_train_to_about_the_loss_of_float32(runs):
