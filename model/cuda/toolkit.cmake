@@ -45,7 +45,13 @@ if(UPS_CUDA AND UPS_CUDA_NVCC)
     if(CMAKE_MATCH_1 VERSION_GREATER_EQUAL 12.8)
       set(UPS_CUDA_COMPRESSION --compress-mode=size)
     endif()
-    if(CMAKE_MATCH_1 VERSION_LESS 12.3) # kernels of more than 4 KiB of arguments, and first launches within a capture
+    find_program(UPS_CUDA_HOST_COMPILER g++) # which nvcc calls by this name
+    if(NOT UPS_CUDA_HOST_COMPILER)
+      message(STATUS "Without CUDA: nvcc needs g++, which is not installed; `tools/install_dependencies cuda` installs it")
+      unset(UPS_CUDA_NVCC CACHE)
+      unset(UPS_CUDA_HOST_COMPILER CACHE)
+      set(UPS_CUDA_NVCC "")
+    elseif(CMAKE_MATCH_1 VERSION_LESS 12.3) # kernels of more than 4 KiB of arguments, and first launches within a capture
       message(STATUS "Without CUDA: ${UPS_CUDA_ROOT} is of CUDA ${CMAKE_MATCH_1}, and 12.3 is the oldest that will do")
       unset(UPS_CUDA_NVCC CACHE)
       set(UPS_CUDA_NVCC "")
