@@ -109,6 +109,7 @@ ups_operator_options ups_run_core(const ups_run_config *config) {
     options.level_count = (int)core->depth_count;
     for (int l = 0; l < options.level_count; l++) options.depths[l] = (int)core->depths[l];
     options.attention = core->attention;
+    options.positions = core->positions;
     options.mixing_count = (int)core->mixing_count;
     for (int m = 0; m < options.mixing_count; m++) options.mixing[m] = core->mixing[m];
     options.convolution = (int)core->convolution;
@@ -124,10 +125,6 @@ ups_operator_options ups_run_core(const ups_run_config *config) {
     options.conserve = core->conserve;
     options.history = core->history;
     options.bundle = core->bundle;
-    options.positions = core->positions;
-    const bool attends = ups_core_mixes_by(&options, UPS_MIXING_ATTENTION);
-    if (options.positions == UPS_POSITIONS_ROTARY && !(attends && ups_run_on_grid(config)))
-        options.positions = UPS_POSITIONS_BORDERS; /* all that `rotary` is there */
     return options;
 }
 
@@ -380,7 +377,7 @@ static void describe_core(const ups_operator_options *options, json_t *op) {
         json_object_set_new(op, "mixing", mixing);
     }
     static const char *const attentions[] = {NULL, "channel_separated", "window"};
-    static const char *const positions[] = {NULL, "none", "learned", "rotary"};
+    static const char *const positions[] = {"borders", "none", "learned", "rotary"};
     if (options->attention != UPS_ATTENTION_STANDARD)
         json_object_set_new(op, "attention", json_string(attentions[options->attention]));
     if (options->attention == UPS_ATTENTION_WINDOW) {
@@ -388,8 +385,7 @@ static void describe_core(const ups_operator_options *options, json_t *op) {
         for (int d = 0; d < 3; d++) json_array_append_new(window, json_integer(options->window[d]));
         json_object_set_new(op, "window", window);
     }
-    if (options->positions != UPS_POSITIONS_BORDERS)
-        json_object_set_new(op, "positions", json_string(positions[options->positions]));
+    if (options->grid.task) json_object_set_new(op, "positions", json_string(positions[options->positions]));
     if (options->core && strcmp(options->core, "unet") == 0) {
         json_t *depths = json_array();
         for (int l = 0; l < options->level_count; l++) json_array_append_new(depths, json_integer(options->depths[l]));

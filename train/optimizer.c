@@ -30,7 +30,7 @@ typedef struct parameter_set {
     int64_t offset, count;
 } parameter_set;
 
-/* A step of some sets, by the second one on launched as a whole. */
+/* A step of some sets, launched as a whole from the second on. */
 typedef struct captured_step {
     bool trained[UPS_UPDATE_MAX_SETS];
     ups_capture *capture; /* NULL: it was issued once */

@@ -45,7 +45,7 @@ if(UPS_CUDA AND UPS_CUDA_NVCC)
     if(CMAKE_MATCH_1 VERSION_GREATER_EQUAL 12.8)
       set(UPS_CUDA_COMPRESSION --compress-mode=size)
     endif()
-    find_program(UPS_CUDA_HOST_COMPILER g++) # which nvcc calls by this name
+    find_program(UPS_CUDA_HOST_COMPILER NAMES $ENV{NVCC_CCBIN} g++) # which nvcc calls by this name
     if(NOT UPS_CUDA_HOST_COMPILER)
       message(STATUS "Without CUDA: nvcc needs g++, which is not installed; `tools/install_dependencies cuda` installs it")
       unset(UPS_CUDA_NVCC CACHE)

@@ -325,7 +325,7 @@ def test_a_configuration_for_data_files_has_a_task_a_family_and_trains_as_writte
 
 
 @pytest.mark.parametrize("solver, resolution, core", [
-    ("advection1d", 256, "stack"), ("darcy2d", 64, "spectral"), ("advection1d", 16384, "spectral")])  # 64, 256 and 1,024 tokens
+    ("advection1d", 256, "stack"), ("advection1d", 2048, "stack"), ("advection1d", 2064, "spectral"), ("darcy2d", 64, "spectral")])  # 64, 128, 129 and 256 tokens
 def test_a_core_is_chosen_by_how_many_tokens_there_are(scratch, solver, resolution, core):
     data, path, run = f"{scratch}/data.h5", f"{scratch}/new.yaml", f"{scratch}/run"
     must("datagen", solver, "-o", data, "--samples", 8, "--resolution", resolution, *(() if solver == "darcy2d" else ("--steps", 3)))

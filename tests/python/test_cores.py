@@ -1,10 +1,14 @@
 """Every core of the operator, and what its blocks may do: training lowers the loss, on any number of threads to the same
 bytes, and a run that was stopped goes on to them too."""
 
+import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 
 from commands import one_sentence
 from test_token_grid import GRID
@@ -42,6 +46,29 @@ def test_training_lowers_the_loss_and_neither_threads_nor_a_stop_change_a_byte(r
     runs.must("train", stopped, "--resume", "--set", "device.threads=2")
     one, other = (Path(runs.path(run, "operator.safetensors")).read_bytes() for run in (name, name + "-stopped"))
     assert one == other
+
+
+def test_where_nothing_attends_rotary_places_are_borders(runs):
+    for text, told in ((ON_GRIDS["unet"], "rotary"), (ON_GRIDS["modes"], "borders"), (ON_GRIDS["modes"].replace("core: unet", "core: unet, positions: rotary"), "borders")):
+        shown = runs.must("config", "show", runs.config("shown", core(text))).stdout
+        assert re.search(r"^ *positions: (\w+)", shown[shown.index("operator:"):], re.M)[1] == told
+
+
+def test_a_model_from_before_places_were_rotary_has_borders(runs):
+    config = runs.config("older", core("{core: stack, positions: borders, hidden: 16, depth: 1, heads: 2, mlp_ratio: 2, drop_path: 0}"))
+    runs.must("train", config, "--set", "operator.steps=2")
+    parts = [runs.path("older", stage + ".safetensors") for stage in ("autoencoder", "operator")]
+    tensors, told = {}, {}
+    for part in parts:
+        tensors |= load_file(part)
+        with safe_open(part, "numpy") as file:
+            told |= file.metadata()
+    operator = json.loads(told["operator"])
+    assert operator.pop("positions") == "borders"
+    save_file(tensors, runs.path("untold.safetensors"), metadata=told | {"operator": json.dumps(operator)})
+    use = ("eval", config, "--checkpoint", runs.path("untold.safetensors"))
+    runs.must(*use)
+    one_sentence(runs.run(*use, "--set", "model.operator.positions=rotary"), "another operator", 'its \'positions\' is "borders", here it is "rotary"')
 
 
 def test_a_unet_works_on_a_fixed_number_of_tokens(runs):

@@ -240,11 +240,10 @@ CLAIM(a_device_that_captures_is_given_a_steps_calls_twice) {
     end(&t);
 }
 
-enum { MATRICES = 6, SIDE = 12, KINDS = 1 << MATRICES /* selections of their sets: more than are kept captured */ };
+enum { MATRICES = 6, SIDE = 12, KINDS = 1 << MATRICES /* selections of their sets */, KEPT = 32 /* captured */ };
 
-/* The weights of MATRICES sets after two rounds of steps of every selection, one of them thrice; the caller frees. */
-static float *weights_after(const ups_optimizer_config *config, bool captures, size_t *bytes) {
-    const int32_t set_of[MATRICES] = {0, 1, 2, 3, 4, 5};
+/* A matrix a set. Without `captures` steps are issued call by call, as by the class `by_calls`. */
+static trained begin_matrices(const ups_optimizer_config *config, bool captures, ups_device_class *by_calls) {
     trained t = {.config = config, .parameters = ups_parameters_create()};
     ok(ups_device_open(&(ups_device_options){.name = "auto", .threads = 1}, &t.device, &failure));
     for (int i = 0; i < MATRICES; i++) {
@@ -253,28 +252,69 @@ static float *weights_after(const ups_optimizer_config *config, bool captures, s
         ups_parameters_add(t.parameters, name, 2, (int64_t[]){SIDE, SIDE + i},
                            (ups_init){.kind = UPS_INIT_NORMAL, .scale = 0.1f, .matrices = 1});
     }
-    ups_parameters_divide(t.parameters, set_of);
+    ups_parameters_divide(t.parameters, (int32_t[MATRICES]){0, 1, 2, 3, 4, 5});
     ok(ups_parameters_allocate(t.parameters, t.device, true, UPS_F32, 11, &failure));
-    const ups_device_class *whole = t.device->class;
-    ups_device_class by_calls = *whole;
-    by_calls.capture_begin = NULL;
-    if (!captures) t.device->class = &by_calls;
+    *by_calls = *t.device->class;
+    by_calls->capture_begin = NULL;
+    if (!captures) t.device->class = by_calls;
     ok(ups_optimizer_create(config, t.device, t.parameters, &t.optimizer, &failure));
+    return t;
+}
+
+/* Selection `kind` trains set i where its bit i is 1. */
+static void step_of_kind(const trained *t, int64_t step, int64_t kind) {
+    bool selection[MATRICES];
+    for (int set = 0; set < MATRICES; set++) selection[set] = kind >> set & 1;
+    step_of(t, step % STEPS, selection);
+}
+
+/* The weights after two rounds of steps of every selection, one of them thrice; the caller frees. */
+static float *weights_after(const ups_optimizer_config *config, bool captures, size_t *bytes) {
+    ups_device_class by_calls;
+    trained t = begin_matrices(config, captures, &by_calls);
     *bytes = (size_t)elements(&t) * sizeof(float);
     float *gradients = malloc(*bytes);
     for (int64_t step = 0; step < 2 * KINDS; step++) {
-        bool selection[MATRICES];
-        for (int set = 0; set < MATRICES; set++) selection[set] = step % KINDS >> set & 1;
         for (size_t i = 0; i < *bytes / sizeof(float); i++) gradients[i] = gradient_of((int64_t)i, step, 1);
         write_device(t.device, ups_parameters_gradients(t.parameters), gradients, *bytes);
-        for (int again = 0; again < (step % KINDS == 5 ? 3 : 1); again++) step_of(&t, step % STEPS, selection);
+        for (int again = 0; again < (step % KINDS == 5 ? 3 : 1); again++) step_of_kind(&t, step, step % KINDS);
     }
     float *weights = flat(&t, ups_parameters_values(t.parameters));
     for (size_t i = 0; i < *bytes / sizeof(float); i++) assert_true(isfinite(weights[i]));
     free(gradients);
-    t.device->class = whole;
     end(&t);
     return weights;
+}
+
+static int calls_of(const trained *t, int64_t kind) {
+    calls = 0;
+    step_of_kind(t, 0, kind);
+    return calls;
+}
+
+CLAIM(of_captured_steps_those_used_last_are_kept) {
+    ups_device_class class;
+    trained t = begin_matrices(&usual, true, &class);
+    counted = t.device->class;
+    class = *counted;
+    class.optimize = count_call;
+    t.device->class = &class;
+    float *zeros = calloc((size_t)elements(&t), sizeof *zeros);
+    write_device(t.device, ups_parameters_gradients(t.parameters), zeros, (size_t)elements(&t) * sizeof *zeros);
+    free(zeros);
+    if (counted->capture_begin) {
+        for (int64_t kind = 1; kind <= KEPT; kind++)
+            for (int use = 0; use < 3; use++) assert_int_equal(calls_of(&t, kind) > 0, use < 2);
+        assert_int_equal(calls_of(&t, 1), 0);
+        assert_true(calls_of(&t, KEPT + 1) > 0); /* in the place of 2 */
+        assert_int_equal(calls_of(&t, 1), 0);
+        assert_int_equal(calls_of(&t, 3), 0);
+        assert_true(calls_of(&t, 2) > 0);
+    } else {
+        assert_true(calls_of(&t, 1) > 0);
+    }
+    t.device->class = counted;
+    end(&t);
 }
 
 CLAIM(steps_that_are_launched_as_a_whole_have_the_bits_of_their_calls) {

@@ -155,6 +155,12 @@ static ups_status watched_capture_launch(ups_device *device, const ups_capture *
     return watched.real->capture_launch(device, capture, error);
 }
 
+static void watched_capture_release(ups_device *device, ups_capture *capture) {
+    for (int i = 0; i < watched.kinds; i++)
+        if (watched.steps_of[i] == capture) watched.steps_of[i] = watched.steps_of[--watched.kinds];
+    watched.real->capture_release(device, capture);
+}
+
 static void watch(ups_device *device) {
     memset(&watched, 0, sizeof watched);
     watched.real = device->class;
@@ -165,6 +171,7 @@ static void watch(ups_device *device) {
         watched.class.capture_begin = watched_capture_begin;
         watched.class.capture_end = watched_capture_end;
         watched.class.capture_launch = watched_capture_launch;
+        watched.class.capture_release = watched_capture_release;
     }
     device->class = &watched.class;
 }

@@ -17,6 +17,7 @@
 #include "train/optimizer.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { WARM_UP = 3 /* steps before the first that counts */ };
 
@@ -149,7 +150,7 @@ static void add_row(json_t *rows, const char *name, const double ms[3], double f
     if (!as_json) printf("%-16s %10.2f %10.2f %10.2f %10.1f %8.1f\n", name, ms[0], ms[1], ms[2], gflops, gigabytes);
 }
 
-/* `mover`: what the optimizer is called; what Muon's products ask for is not counted. */
+/* `mover`: what the optimizer is called; what Muon asks for is not known. */
 static json_t *profile_of(const bench *b, const ups_step_work *work, int64_t steps, const char *mover, double optimizer,
                           bool as_json) {
     ups_step_profile profile = ups_step_profile_get(b->step);
@@ -163,7 +164,8 @@ static json_t *profile_of(const bench *b, const ups_step_work *work, int64_t ste
         if (ms[0] + ms[1] <= 0.0) continue;
         add_row(rows, ups_op_name((ups_op_kind)kind), ms, work->of[kind].flops, work->of[kind].bytes, as_json);
     }
-    add_row(rows, mover, (double[]){optimizer * 1e3, 0.0, 0.0}, 0.0, work->of[UPS_OP_COUNT].bytes, as_json);
+    const double bytes = strcmp(mover, "adamw") == 0 ? work->of[UPS_OP_COUNT].bytes : 0.0;
+    add_row(rows, mover, (double[]){optimizer * 1e3, 0.0, 0.0}, 0.0, bytes, as_json);
     return rows;
 }
 
@@ -244,6 +246,8 @@ int ups_cmd_bench_step(int argc, char **argv) {
     }
     if (arguments.stop) return ups_arguments_end(&arguments);
     if (arguments.operand_count > 0) return ups_command_usage_error(&arguments, "no operands were expected");
+    if (card >= 0 && optimizer != UPS_OPTIMIZER_ADAMW)
+        return ups_command_usage_error(&arguments, "--predict knows steps of --optimizer adamw alone");
 
     ups_error error = {0};
     bench b = {0};

@@ -261,8 +261,8 @@ static void add_tasks(const survey *s, ups_yaml *root, const char *data_root) {
     }
 }
 
-/* Attention over all tokens wins where they are few, Fourier modes where they are more: docs/performance.md,
- * "Attention or Fourier modes". */
+/* Attention over all tokens wins where they are about a hundred, Fourier modes where they are a thousand, and in
+ * between it depends on the PDE: docs/performance.md, "Attention or Fourier modes". */
 static void add_core(const survey *s, ups_yaml *core, const model_size *size) {
     enum { FEW = 128, HEAD = 32 };
     int64_t most = 1;
@@ -390,7 +390,8 @@ int ups_cmd_config_init(int argc, char **argv) {
         .option_count = OPTION_COUNT,
         .details =
             "Files of one family become one task: the same layout, fields, grid and frames, names that differ in\n"
-            "numbers alone. Patches are chosen from the grid, sizes of the model from the amount of data.\n\n"
+            "numbers alone. Patches are chosen from the grid, the core from how many tokens they make,\n"
+            "sizes of the model from the amount of data.\n\n"
             "Example:\n"
             "  ups config init data/*.hdf5 -o run.yaml\n"
             "  ups train run.yaml\n"};

@@ -528,6 +528,16 @@ static ups_status read_run(const char *directory, const char *const *overrides, 
     return status;
 }
 
+/* Where nothing attends, or tokens are no grid, rotary places are what `borders` is, and the run says so. */
+static void settle_positions(ups_run_config *config) {
+    ups_core_config *core = &config->model.core;
+    const ups_core_class *class = ups_core_find(core->name);
+    bool attends = core->mixing_count == 0 && class && class->mixing == UPS_MIXING_ATTENTION;
+    for (unsigned i = 0; i < core->mixing_count; i++) attends = attends || core->mixing[i] == UPS_MIXING_ATTENTION;
+    if (core->positions == UPS_POSITIONS_ROTARY && !(attends && ups_run_on_grid(config)))
+        core->positions = UPS_POSITIONS_BORDERS;
+}
+
 ups_status ups_run_config_read(const char *path, const char *const *overrides, size_t override_count,
                                ups_config_mistakes **mistakes, ups_run_config **config, ups_error *error) {
     void *value = NULL;
@@ -540,6 +550,7 @@ ups_status ups_run_config_read(const char *path, const char *const *overrides, s
     ups_run_config *made = value;
     if (!made) return UPS_OK;
     read_share(made->data.split.test_share, &made->data.split.test, &made->data.split.test_place);
+    settle_positions(made);
     ups_run_config_check(made, *mistakes);
     *config = made;
     return UPS_OK;

@@ -56,9 +56,17 @@ static void write_value(const json_t *value, char *text, size_t bytes) {
     free(whole);
 }
 
-/* Keys of what networks once could not have: a model that does not tell of it has none, which its number 0 says. */
-static bool none_unless_told(const char *key) {
-    return strcmp(key, "bound") == 0 || strcmp(key, "between") == 0;
+/* What a model has that does not tell of a key: what all had before there was a choice. NULL: that is not known. */
+static const char *unless_told(const char *key) {
+    static const char *const known[][2] = {{"bound", "0"}, {"between", "0"}, {"positions", "borders"}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(key, known[i][0]) == 0) return known[i][1];
+    return NULL;
+}
+
+static bool is_value(const json_t *value, const char *text) {
+    const char *string = json_string_value(value);
+    return string ? strcmp(string, text) == 0 : json_number_value(value) == strtod(text, NULL);
 }
 
 /* Whether all that both tell is the same; if not, what differs in words, where it is not a hash: ": its 'heads' is 4,
@@ -73,9 +81,9 @@ static bool agree(const char *found, const char *expected, char *words, size_t b
     json_t *value;
     json_object_foreach(ours, key, value) {
         const json_t *other = json_object_get(theirs, key);
-        if (!same || (other ? json_equal(other, value) : !none_unless_told(key) || json_number_value(value) == 0))
-            continue;
-        snprintf(there, sizeof there, "0");
+        const char *before = other ? NULL : unless_told(key);
+        if (!same || (other ? json_equal(other, value) : !before || is_value(value, before))) continue;
+        snprintf(there, sizeof there, json_is_string(value) ? "\"%s\"" : "%s", before ? before : "");
         if (other) write_value(other, there, sizeof there);
         write_value(value, here, sizeof here);
         snprintf(words, bytes, ": its '%s' is %s, here it is %s", key, there, here);
