@@ -63,6 +63,7 @@ def test_a_model_from_before_places_were_rotary_has_borders(runs):
         tensors |= load_file(part)
         with safe_open(part, "numpy") as file:
             told |= file.metadata()
+    del told["autoencoder"]  # the hash of a file
     operator = json.loads(told["operator"])
     assert operator.pop("positions") == "borders"
     save_file(tensors, runs.path("untold.safetensors"), metadata=told | {"operator": json.dumps(operator)})
