@@ -110,6 +110,7 @@ typedef struct ups_device_class {
 
 struct ups_device {
     const ups_device_class *class;
+    const char *card; /* its name, as the driver tells it; NULL: a processor, or a card that is not there */
 };
 
 void ups_device_close(ups_device *device);        /* NULL is fine */

@@ -440,6 +440,7 @@ static ups_status open_parts(cuda_device *d, ups_error *error) {
     UPS_TRY(ups_cuda_check(cudaGetDeviceProperties(&properties, 0), "asking for what card 0 is", error));
     memcpy(d->name, properties.name, sizeof d->name);
     d->name[sizeof d->name - 1] = '\0';
+    d->device.card = d->name;
     d->capability[0] = properties.major;
     d->capability[1] = properties.minor;
     if (properties.major < LEAST) {

@@ -10,6 +10,8 @@
  * rounding error of 6e-8 each, random signs); bf16 1e-2 and fp16 1.25e-3 (their own rounding errors are 4e-3 and 5e-4;
  * inputs are rounded before both sides see them, so that only intermediate and final roundings differ).
  *
+ * Shapes are those of a list, and drawn ones (random_cases.h).
+ *
  * UPS_CPU names the instruction set whose kernels are meant. Where it does not run, all is skipped: the program would
  * choose lesser kernels, and test them under a wrong name. */
 #include "base/half.h"
@@ -19,6 +21,7 @@
 #include "tests/model/claims.h"
 #include "tests/model/op_fixture.h"
 #include "tests/model/op_speed.h"
+#include "tests/model/random_cases.h"
 #include <math.h>
 
 static const ups_dtype computes[] = {UPS_F32, UPS_BF16, UPS_F16};
@@ -137,24 +140,50 @@ CLAIM(every_op_has_a_kernel) {
     skip_because("the device '%s' has no kernel for%s", device->class->name, names);
 }
 
-CLAIM(every_op_computes_what_the_reference_does) {
+static void check_gradients(const op_case *c, ups_dtype compute) {
+    check_backward(c, compute, false);
+}
+
+static void check_added_gradients(const op_case *c, ups_dtype compute) {
+    check_backward(c, compute, true);
+}
+
+/* UPS_TEST_OPS=NAME leaves the others out. */
+static bool is_meant(const op_case *c) {
+    const char *only = getenv("UPS_TEST_OPS");
+    return !only || strcmp(only, ups_op_name(c->kind)) == 0;
+}
+
+static void check_all(void (*check)(const op_case *c, ups_dtype compute)) {
     skip_where_nothing_is_compared();
     for (int i = 0; i < op_case_count; i++) {
-        for (int k = 0; k < COMPUTES; k++) check_forward(&op_cases[i], computes[k]);
+        for (int k = 0; k < COMPUTES && is_meant(&op_cases[i]); k++) check(&op_cases[i], computes[k]);
     }
+}
+
+CLAIM(every_op_computes_what_the_reference_does) {
+    check_all(check_forward);
 }
 
 CLAIM(every_gradient_is_that_of_the_reference) {
-    skip_where_nothing_is_compared();
-    for (int i = 0; i < op_case_count; i++) {
-        for (int k = 0; k < COMPUTES; k++) check_backward(&op_cases[i], computes[k], false);
-    }
+    check_all(check_gradients);
 }
 
 CLAIM(gradients_add_to_what_is_there_when_told_to) {
+    check_all(check_added_gradients);
+}
+
+/* UPS_TEST_SEED=N draws other shapes. */
+CLAIM(ops_of_drawn_shapes_compute_what_the_reference_does) {
+    const char *seed = getenv("UPS_TEST_SEED");
     skip_where_nothing_is_compared();
-    for (int i = 0; i < op_case_count; i++) {
-        for (int k = 0; k < COMPUTES; k++) check_backward(&op_cases[i], computes[k], true);
+    for (int i = 0; i < RANDOM_CASES; i++) {
+        random_case drawn;
+        random_case_draw(seed ? strtoull(seed, NULL, 10) : 1, i, &drawn);
+        for (int k = 0; k < COMPUTES && is_meant(&drawn.c); k++) {
+            check_forward(&drawn.c, computes[k]);
+            check_backward(&drawn.c, computes[k], i % 2 != 0);
+        }
     }
 }
 
@@ -486,6 +515,7 @@ int main(int argc, char **argv) {
     }
     compared = !(argc > 1 && strcmp(argv[1], "kernels") == 0);
     if (compared) cmocka_set_skip_filter("every_kernel_runs"); /* they all do */
+    if (getenv("UPS_TEST_OPS")) cmocka_set_test_filter("*_the_reference*");
     const bool attention = argc > 1 && strcmp(argv[1], "attention") == 0,
                perf = argc > 1 && strcmp(argv[1], "perf") == 0;
     if (open_device(name ? name : "cpu", perf && argc > 3 ? atoi(argv[3]) : 0, &failure) != UPS_OK) {

@@ -297,6 +297,18 @@ def test_a_predicted_step_is_the_sum_of_its_ops_and_faster_on_the_faster_card():
     assert sum(op["recompute_ms"] for op in blocks["ops"]) > 0
 
 
+def test_a_measured_step_is_held_against_the_data_sheet_that_was_named():
+    step = ["bench", "step", "--batch", "1", "--dtype", "float32", "--json"]
+    predicted = json.loads(ups(*step, "--predict", "a100").stdout)
+    run = [*step, "--device", "cpu", "--steps", "1", "--profile"]
+    measured, plain = json.loads(ups(*run, "--card", "a100").stdout), json.loads(ups(*run).stdout)
+    assert measured["best_ms"] == pytest.approx(predicted["ms_per_step"], rel=1e-4)
+    assert measured["mfu"] == pytest.approx(predicted["mfu"] * predicted["ms_per_step"] / measured["ms_per_step"], rel=1e-3)
+    best = {op["op"]: op["forward_ms"] + op["backward_ms"] for op in predicted["ops"]}
+    assert {op["op"]: op["best_ms"] for op in measured["profile"] if "best_ms" in op} == pytest.approx(best, rel=1e-4)
+    assert "mfu" not in plain and not any("best_ms" in op for op in plain["profile"])
+
+
 # ---- docs/ups.1 says what the command itself says: neither has what the other lacks
 
 @pytest.fixture(scope="module")

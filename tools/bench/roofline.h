@@ -10,28 +10,39 @@
 /* Dense peaks in FLOP/s, bandwidth in bytes/s. */
 typedef struct ups_card {
     const char *name, *sheet;
+    const char *driver;                        /* how the name ends that the driver tells */
     double fp8, half, tf32, single, bandwidth; /* half: of bf16 and fp16; fp8 0: the card has none */
 } ups_card;
 
-extern const char *const ups_card_names[]; /* ended by NULL */
-const ups_card *ups_card_at(int index);    /* in the order of the names */
+extern const char *const ups_card_names[];            /* ended by NULL */
+const ups_card *ups_card_at(int index);               /* in the order of the names */
+const ups_card *ups_card_of_driver(const char *name); /* NULL: none of these, or no name */
 
 /* What the graph's products are in: "float32", "tf32", "bfloat16", "float16", "fp8". */
 const char *ups_products_name(const ups_graph *graph);
 
-/* What a step asks for on paper, whatever runs it. AdamW, which is no op, moves `moved` parameters, after the norm of
- * their gradients. */
+/* What a step asks for on paper, whatever runs it; of each op its entries together. With a card, the seconds that it
+ * takes at best, too. */
+typedef struct ups_op_work {
+    int launches;
+    double flops, bytes;
+    double forward, backward, recompute; /* seconds */
+    double by_traffic;                   /* of these, where memory is the bound */
+} ups_op_work;
+
 typedef struct ups_step_work {
-    struct {
-        double flops, bytes;
-    } of[UPS_OP_COUNT + 1]; /* each op's entries together; last, AdamW and the norm */
-    double product_flops;   /* of all */
+    ups_op_work of[UPS_OP_COUNT + 1];      /* last, AdamW, which is no op, after the norm of gradients */
+    double product_flops, product_seconds; /* of all products; seconds at the card's peak */
+    double seconds;                        /* of all ops */
 } ups_step_work;
 
-ups_status ups_step_work_of(const ups_graph *graph, int64_t moved, ups_step_work *all, ups_error *error);
+double ups_op_seconds(const ups_op_work *work); /* of all passes */
 
-/* Prints a table by op, or returns it as JSON for the caller to print and free. The graph was differentiated; `moved`
- * parameters take an AdamW step. */
+/* The graph was differentiated; `moved` parameters take an AdamW step. `card` may be NULL. */
+ups_status ups_step_work_of(const ups_graph *graph, int64_t moved, const ups_card *card, ups_step_work *all,
+                            ups_error *error);
+
+/* Prints a table by op, or returns it as JSON for the caller to print and free. */
 ups_status ups_roofline(const ups_graph *graph, const ups_card *card, int64_t moved, bool as_json, json_t **facts,
                         ups_error *error);
 

@@ -21,7 +21,7 @@
 
 enum { WARM_UP = 3 /* steps before the first that counts */ };
 
-enum { BATCH, DTYPE, THREADS, DEVICE, STEPS, CHECKPOINTING, OPTIMIZER, PROFILE, PREDICT };
+enum { BATCH, DTYPE, THREADS, DEVICE, STEPS, CHECKPOINTING, OPTIMIZER, PROFILE, CARD, PREDICT };
 static const ups_option options[] = {
     [BATCH] = {"batch", 0, "N", "latent pairs a step (default 8)"},
     [DTYPE] = {"dtype", 0, "float32|bfloat16|float16|tf32|fp8",
@@ -32,7 +32,13 @@ static const ups_option options[] = {
     [CHECKPOINTING] = {"activation-checkpointing", 0, "none|cheap|block",
                        "what is recomputed in backward instead of kept (default none)"},
     [OPTIMIZER] = {"optimizer", 0, "adamw|muon", "what moves the weights (default adamw)"},
-    [PROFILE] = {"profile", 0, NULL, "also print each op's time, GFLOP/s and GB/s; it slows a step down a little"},
+    [PROFILE] =
+        {"profile", 0, NULL,
+         "also print each op's time, GFLOP/s, GB/s and, of a card that is known, what it would take at best; it "
+         "slows a step down a little"},
+    [CARD] = {"card", 0, "a100|h100|h200",
+              "the data sheet that MFU and best times are told by (default: that of the device, where it is one of "
+              "these)"},
     [PREDICT] = {"predict", 0, "a100|h100|h200",
                  "print what the step would take at best on such a card, by its data sheet; runs nothing"},
 };
@@ -141,13 +147,17 @@ static ups_status run(bench *b, int64_t number, double *seconds, double *optimiz
 
 /* Of an op, or of the optimizer with the norm: milliseconds a step, and of what its shapes ask for (roofline.h) how
  * much a second. */
-static void add_row(json_t *rows, const char *name, const double ms[3], double flops, double bytes, bool as_json) {
-    const double seconds = (ms[0] + ms[1] + ms[2]) * 1e-3;
-    const double gflops = flops / seconds * 1e-9, gigabytes = bytes / seconds * 1e-9;
-    json_array_append_new(rows,
-                          json_pack("{s:s, s:f, s:f, s:f, s:f, s:f}", "op", name, "forward_ms", ms[0], "backward_ms",
-                                    ms[1], "recompute_ms", ms[2], "gflop_per_s", gflops, "gb_per_s", gigabytes));
-    if (!as_json) printf("%-16s %10.2f %10.2f %10.2f %10.1f %8.1f\n", name, ms[0], ms[1], ms[2], gflops, gigabytes);
+static void add_row(json_t *rows, const char *name, const double ms[3], const ups_op_work *work, bool as_json) {
+    const double all = ms[0] + ms[1] + ms[2], best = ups_op_seconds(work) * 1e3;
+    const double gflops = work->flops / all * 1e-6, gigabytes = work->bytes / all * 1e-6;
+    json_t *row = json_pack("{s:s, s:f, s:f, s:f, s:f, s:f}", "op", name, "forward_ms", ms[0], "backward_ms", ms[1],
+                            "recompute_ms", ms[2], "gflop_per_s", gflops, "gb_per_s", gigabytes);
+    if (best > 0.0) json_object_set_new(row, "best_ms", json_real(best));
+    json_array_append_new(rows, row);
+    if (as_json) return;
+    printf("%-16s %10.2f %10.2f %10.2f %10.1f %8.1f", name, ms[0], ms[1], ms[2], gflops, gigabytes);
+    if (best > 0.0) printf(" %10.2f", best);
+    printf("\n");
 }
 
 /* `mover`: what the optimizer is called; what Muon asks for is not known. */
@@ -157,25 +167,25 @@ static json_t *profile_of(const bench *b, const ups_step_work *work, int64_t ste
     json_t *rows = json_array();
     const double to_ms = 1e3 / (double)steps;
     if (!as_json)
-        printf("%-16s %10s %10s %10s %10s %8s\n", "ms a step", "forward", "backward", "recompute", "GFLOP/s", "GB/s");
+        printf("%-16s %10s %10s %10s %10s %8s%s\n", "ms a step", "forward", "backward", "recompute", "GFLOP/s", "GB/s",
+               work->product_seconds > 0.0 ? "    at best" : "");
     for (int kind = 0; kind < UPS_OP_COUNT; kind++) {
         const double ms[] = {profile.forward[kind] * to_ms, profile.backward[kind] * to_ms,
                              profile.recompute[kind] * to_ms};
-        if (ms[0] + ms[1] <= 0.0) continue;
-        add_row(rows, ups_op_name((ups_op_kind)kind), ms, work->of[kind].flops, work->of[kind].bytes, as_json);
+        if (ms[0] + ms[1] > 0.0) add_row(rows, ups_op_name((ups_op_kind)kind), ms, &work->of[kind], as_json);
     }
-    const double bytes = strcmp(mover, "adamw") == 0 ? work->of[UPS_OP_COUNT].bytes : 0.0;
-    add_row(rows, mover, (double[]){optimizer * 1e3, 0.0, 0.0}, 0.0, bytes, as_json);
+    const ups_op_work unknown = {0}, *asked = strcmp(mover, "adamw") == 0 ? &work->of[UPS_OP_COUNT] : &unknown;
+    add_row(rows, mover, (double[]){optimizer * 1e3, 0.0, 0.0}, asked, as_json);
     return rows;
 }
 
-/* `began`: when the device was opened. */
-static ups_status measure(bench *b, double began, int64_t batch, int64_t steps, const char *mover, bool profile,
-                          bool as_json, ups_error *error) {
+/* `began`: when the device was opened; `card`: NULL where no data sheet is known. */
+static ups_status measure(bench *b, double began, int64_t batch, int64_t steps, const char *mover, const ups_card *card,
+                          bool profile, bool as_json, ups_error *error) {
     const char *dtype = ups_products_name(b->graph);
     ups_step_work work;
     double first = 0.0;
-    UPS_TRY(ups_step_work_of(b->graph, ups_parameters_trainable(b->parameters), &work, error));
+    UPS_TRY(ups_step_work_of(b->graph, ups_parameters_trainable(b->parameters), card, &work, error));
     double *seconds = malloc(2 * (size_t)steps * sizeof *seconds);
     if (!seconds) return ups_fail(error, UPS_ERR_MEMORY, "no memory for %lld times", (long long)steps);
     double *optimizer = seconds + steps;
@@ -196,6 +206,11 @@ static ups_status measure(bench *b, double began, int64_t batch, int64_t steps, 
                       (json_int_t)ups_step_memory(b->step).activations, "ms_per_step", median * 1e3, "fastest_ms",
                       seconds[0] * 1e3, "pairs_per_s", (double)batch / median, "product_gflop_per_s",
                       work.product_flops / median * 1e-9, "first_step_s", first);
+        if (card) {
+            json_object_set_new(facts, "card", json_string(card->sheet));
+            json_object_set_new(facts, "mfu", json_real(work.product_seconds / median));
+            json_object_set_new(facts, "best_ms", json_real(work.seconds * 1e3));
+        }
         if (!as_json) {
             printf("%s, %d threads, %s, batch %lld: %.1f ms a step (fastest %.1f), %.1f pairs/s, %.0f GFLOP/s of "
                    "products, "
@@ -203,6 +218,9 @@ static ups_status measure(bench *b, double began, int64_t batch, int64_t steps, 
                    b->device->class->name, ups_device_threads(b->device), dtype, (long long)batch, median * 1e3,
                    seconds[0] * 1e3, (double)batch / median, work.product_flops / median * 1e-9,
                    (double)ups_step_memory(b->step).activations * 1e-6, first);
+            if (card)
+                printf("MFU %.1f %% by the data sheet of an %s, which allows %.1f ms\n",
+                       100.0 * work.product_seconds / median, card->sheet, work.seconds * 1e3);
         }
         if (profile)
             json_object_set_new(facts, "profile",
@@ -231,7 +249,7 @@ int ups_cmd_bench_step(int argc, char **argv) {
     ups_arguments arguments;
     ups_arguments_begin(&arguments, &usage, argc, argv);
     int64_t batch = 8, threads = 0, steps = 10;
-    int dtype = -1, device = 0, checkpointing = 0, optimizer = UPS_OPTIMIZER_ADAMW, card = -1;
+    int dtype = -1, device = 0, checkpointing = 0, optimizer = UPS_OPTIMIZER_ADAMW, sheet = -1, card = -1;
     bool profile = false;
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
         if (option == BATCH) ups_arguments_integer(&arguments, 1, 1 << 20, &batch);
@@ -242,6 +260,7 @@ int ups_cmd_bench_step(int argc, char **argv) {
         if (option == CHECKPOINTING) ups_arguments_choice(&arguments, &checkpointing);
         if (option == OPTIMIZER) ups_arguments_choice(&arguments, &optimizer);
         if (option == PROFILE) profile = true;
+        if (option == CARD) ups_arguments_choice(&arguments, &sheet);
         if (option == PREDICT) ups_arguments_choice(&arguments, &card);
     }
     if (arguments.stop) return ups_arguments_end(&arguments);
@@ -257,8 +276,10 @@ int ups_cmd_bench_step(int argc, char **argv) {
     const double began = ups_now();
     ups_status status = card >= 0 ? predict(&b, ups_card_at(card), arguments.json, &error)
                                   : create(&b, &where, (ups_optimizer_kind)optimizer, &error);
-    if (status == UPS_OK && card < 0)
-        status = measure(&b, began, batch, steps, optimizers[optimizer], profile, arguments.json, &error);
+    if (status == UPS_OK && card < 0) {
+        const ups_card *known = sheet >= 0 ? ups_card_at(sheet) : ups_card_of_driver(b.device->card);
+        status = measure(&b, began, batch, steps, optimizers[optimizer], known, profile, arguments.json, &error);
+    }
     destroy(&b);
     return status == UPS_OK ? UPS_EXIT_OK : ups_command_fail(&arguments, &error);
 }

@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""Breaks each file of kernels on purpose, one line at a time, and wants the tests on the emulated device to notice.
+
+  mutations.py FOLDER [NAME ...]
+
+FOLDER becomes a copy of the tree, built there; NAME is that of a file of kernels (norm, spectral …), of which all are meant by default. A change is made, what it is of is
+built again, a test is run that wants float64's results, and the change is undone. Prints a row a change: what noticed it, or MISSED. Exit code 1 where one was missed, or
+where a line that is to be changed stands no longer there. It is no part of the test suite, since it takes half an hour."""
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+TREE = Path(__file__).resolve().parents[2]
+KERNELS = Path("model/cuda")
+
+
+def ops(name):
+    """test_ops, cases of one op."""
+    return "test_ops_emulated", "cuda.test_ops.forward", {"UPS_TEST_OPS": name}
+
+
+DEVICE = "test_feed_emulated", "cuda.test_feed.forward", {}
+OPTIMIZER = "test_optimizer_emulated", "cuda.test_optimizer.random", {}
+MUON = "optimizer_steps_emulated", "cuda.muon", {}
+FP8 = "test_fp8", "cuda.test_fp8.forward", {}
+# file, words as they stand, once, and as they are changed; what is to notice: a target, a test of CTest, its environment
+MUTATIONS = [
+    ("activation.cu", "sigmoid * (1.0f + x * (1.0f - sigmoid))", "sigmoid * (1.0f + x * sigmoid)", ops("silu")),
+    ("activation.cu", "inverse ? coshf(u) : 1.0f / sqrtf(1.0f + u * u)", "inverse ? coshf(u) : 1.0f / (1.0f + u * u)", ops("bound")),
+    ("attention/attention.cu", "total[i] = total[i] * before + sum", "total[i] = total[i] + sum", ops("attention")),
+    ("attention/attention.cu", "if (t * TILES::STREAM + TILES::column(j) >= counts.y) s[i][j] = -INFINITY;", "", ops("attention")),
+    ("attention/attention.cu", "column += LANES_A_ROW * WIDE)", "column += 2 * LANES_A_ROW * WIDE)", ops("attention")),
+    ("attention/attention_backward.cu", "d[k][i] = inverse * (d[k][i] - h[k][i] * product)", "d[k][i] = inverse * d[k][i]", ops("attention")),
+    ("augment.cu", "at.group / layers, axis)", "at.group, axis)", ops("shift")),
+    ("augment.cu", "deviation = attributes.factor * (gain ? gain[at.column] : 1.0f)", "deviation = attributes.factor", ops("noise")),
+    ("conv.cu", "neighbour_of(grid, place, tap, -1)", "neighbour_of(grid, place, tap, 1)", ops("neighborhood")),
+    ("copies.cu", "i < words; i += step) row[i] = from[i];", "i < words; i += words) row[i] = from[i];", DEVICE),
+    ("depthwise.cu", "turned ? d.taps - 1 - at : at", "at", ops("depthwise")),
+    ("depthwise.cu", "index < end; index += lanes)", "index < end; index += end)", ops("depthwise")),
+    ("elementwise.cu", "1.0f / (1.0f + expf(-(open[i] + 2.0f)))", "1.0f / (1.0f + expf(-open[i]))", ops("residual")),
+    ("fp8/cast.cu", "(1u << (SHIFT - 1)) - 1 + (magnitude >> SHIFT & 1)", "(1u << (SHIFT - 1))", FP8),
+    ("fp8/cast.cu", "most = fmaxf(most, s.before[i]);", "", FP8),
+    ("lists.cu", "run < entries; run *= 2)", "run < entries; run *= 4)", ops("gather_points")),
+    ("loss.cu", "part < count; part += THREADS) sum += parts[part];", "part < count; part += count) sum += parts[part];", ops("loss_mse")),
+    ("muon.cu", "ahead = beta * kept + gradient", "ahead = kept", MUON),
+    ("muon.cu", "of.rows > of.columns ? of.rows : of.columns", "of.rows", MUON),
+    ("norm.cu", "to_bias[p][i] += g[p][i];", "to_bias[p][i] = g[p][i];", ops("layer_norm")),
+    ("patch.cu", "point == grid - 1 ? patch : inside + 1", "inside + 1", ops("patchify")),
+    ("patch.cu", "if (++y < p.patch[1]) continue;", "if (true) continue;", ops("patchify")),
+    ("reduce.cu", "block < blocks; block += ADD_LANES)", "block < blocks; block += blocks)", ops("layer_norm")),
+    ("resample.cu", "fine % 2 && cell == fine - 1 ? 1.0f : 0.5f", "0.5f", ops("coarsen")),
+    ("resample.cu", "i == 3 && fine % 2 ? 0.0f : 0.25f", "0.25f", ops("refine")),
+    ("spectral.cu", "term < t.terms; term += TERMS)", "term < min(t.terms, 4 * TERMS); term += TERMS)", ops("spectral")),
+    ("spectral.cu", "const int row = first_row + row_group * EACH + r;", "const int row = row_group * EACH + r;", ops("spectral")),
+    ("update.cu", "i += wide ? 1 : THREADS)", "i += THREADS)", OPTIMIZER),
+    ("update.cu", "i < count; i += threads) add_square(own, x[i]);", "i < 0; i += threads) add_square(own, x[i]);", OPTIMIZER),
+]
+
+
+def copy_tree(folder):
+    """The files that git knows or would add."""
+    names = subprocess.run(["git", "-C", TREE, "ls-files", "-co", "--exclude-standard"], check=True, capture_output=True, text=True).stdout.splitlines()
+    for name in names:
+        if not (TREE / name).exists():
+            continue
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        if not (folder / name).exists() or (folder / name).read_bytes() != (TREE / name).read_bytes():
+            shutil.copy2(TREE / name, folder / name)
+
+
+def run(folder, *command, **environment):
+    return subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | environment)
+
+
+def must(folder, *command):
+    done = run(folder, *command)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)}:\n{done.stdout[-3000:]}")
+
+
+def why(output):
+    """The first words of a failed test that say what was wrong."""
+    lines = [line for line in output.splitlines() if any(word in line for word in (" expected", "emulat", "Error", "assert", "!=", "E  "))]
+    return lines[0].strip()[:150] if lines else "failed"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    arguments = parser.parse_args()
+    folder = arguments.folder.absolute()
+    meant = [m for m in MUTATIONS if not arguments.names or Path(m[0]).stem in arguments.names]
+    copy_tree(folder)
+    must(folder, "cmake", "--preset", "release")
+    for target, test, environment in dict.fromkeys((m[3][0], m[3][1], tuple(m[3][2].items())) for m in meant):
+        must(folder, "cmake", "--build", "--preset", "release", "--target", target)
+        done = run(folder, "ctest", "--test-dir", "build/release", "-R", f"^{test}$", "--output-on-failure", **dict(environment))
+        if done.returncode != 0 or "No tests were found" in done.stdout:
+            sys.exit(f"{test} fails before anything was changed:\n{done.stdout[-3000:]}")
+    bad = 0
+    for name, old, new, (target, test, environment) in meant:
+        path = folder / KERNELS / name
+        text = path.read_text()
+        if text.count(old) != 1:
+            print(f"{name}: '{old}' stands there {text.count(old)} times, not once", flush=True)
+            bad += 1
+            continue
+        path.write_text(text.replace(old, new))
+        built = run(folder, "cmake", "--build", "--preset", "release", "--target", target)
+        if built.returncode != 0:
+            told = "does not compile"
+            bad += 1
+        else:
+            done = run(folder, "ctest", "--test-dir", "build/release", "-R", f"^{test}$", "--output-on-failure", "--timeout", "600", **environment)
+            told = "MISSED" if done.returncode == 0 else why(done.stdout)
+            bad += done.returncode == 0
+        path.write_text(text)
+        print(f"{name}: {old} -> {new or 'nothing'} | {test} {' '.join(environment.values())} | {told}", flush=True)
+    return bad > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
