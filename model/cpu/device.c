@@ -198,7 +198,7 @@ ups_status ups_cpu_device_open(int threads, ups_device **device, ups_error *erro
     if (threads < 0) return ups_fail(error, UPS_ERR_ARGUMENT, "threads is %d; 0 or more was expected", threads);
     ups_cpu_device *opened = malloc(sizeof *opened);
     if (!opened) return ups_fail(error, UPS_ERR_MEMORY, "no memory is left to open the CPU");
-    *opened = (ups_cpu_device){.device = {&cpu_class}, .threads = threads ? threads : ups_cpu_count()};
+    *opened = (ups_cpu_device){.device = {.class = &cpu_class}, .threads = threads ? threads : ups_cpu_count()};
     *device = &opened->device;
     return UPS_OK;
 }
