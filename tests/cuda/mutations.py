@@ -24,9 +24,9 @@ def ops(name):
 
 DEVICE = "test_feed_emulated", "cuda.test_feed.forward", {}
 OPTIMIZER = "test_optimizer_emulated", "cuda.test_optimizer.random", {}
-MUON = "optimizer_steps_emulated", "cuda.muon", {}
+MUON = "optimizer_steps_emulated ups", "cuda.muon", {}
 FP8 = "test_fp8", "cuda.test_fp8.forward", {}
-# file, words as they stand, once, and as they are changed; what is to notice: a target, a test of CTest, its environment
+# file, words as they stand, once, and as they are changed; what is to notice: targets, a test of CTest, its environment
 MUTATIONS = [
     ("activation.cu", "sigmoid * (1.0f + x * (1.0f - sigmoid))", "sigmoid * (1.0f + x * sigmoid)", ops("silu")),
     ("activation.cu", "inverse ? coshf(u) : 1.0f / sqrtf(1.0f + u * u)", "inverse ? coshf(u) : 1.0f / (1.0f + u * u)", ops("bound")),
@@ -97,7 +97,7 @@ def main():
     copy_tree(folder)
     must(folder, "cmake", "--preset", "release", f"-DUPS_PYTHON={sys.executable}")
     for target, test, environment in dict.fromkeys((m[3][0], m[3][1], tuple(m[3][2].items())) for m in meant):
-        must(folder, "cmake", "--build", "--preset", "release", "--target", target)
+        must(folder, "cmake", "--build", "--preset", "release", "--target", *target.split())
         done = run(folder, "ctest", "--test-dir", "build/release", "-R", f"^{test}$", "--output-on-failure", **dict(environment))
         if done.returncode != 0 or "No tests were found" in done.stdout or "Skipped" in done.stdout:
             sys.exit(f"{test} fails, or is skipped, before anything was changed:\n{done.stdout[-3000:]}")
@@ -110,7 +110,7 @@ def main():
             bad += 1
             continue
         path.write_text(text.replace(old, new))
-        built = run(folder, "cmake", "--build", "--preset", "release", "--target", target)
+        built = run(folder, "cmake", "--build", "--preset", "release", "--target", *target.split())
         if built.returncode != 0:
             told = "does not compile"
             bad += 1
