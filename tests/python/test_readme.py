@@ -88,6 +88,7 @@ NOT_RUN = {
     "tests/bench/reconstruction.py build/release/tools/ups FOLDER --real FILE…": "measures compressors that the tests do without",
     "tests/bench/ablation.py build/release/tools/ups FOLDER --task burgers advection --seconds 30": "trains for half an hour",
     "tests/bench/cache_build.py CONFIG": "measures a build of minutes",
+    "python tests/cuda/mutations.py FOLDER": "builds the tree anew for half an hour",
     "tests/bench/pytorch_parity.py build/release/tests/model/operator_gradients": "computes with PyTorch, which the tests do without",
     "tests/bench/codec.py build/release/tools/ups LATENTS.npy…": "measures codecs that the tests do without",
     "man docs/ups.1": "shows a page; test_command_line.py compares it with the commands",
