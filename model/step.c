@@ -32,9 +32,10 @@ typedef struct staged_inputs {
     bool filled;           /* since the last run */
 } staged_inputs;
 
-/* A run that was captured, replayed while its options are the same. */
+/* A run that was captured, replayed while its options are the same; the first one is issued call by call. */
 enum { CAPTURES = 8 /* combinations of training, backward, accumulate */ };
 typedef struct captured_run {
+    bool issued;
     ups_capture *capture;
     const ups_update *update;
 } captured_run;
@@ -610,6 +611,10 @@ static ups_status replay_wanted(void *context, ups_error *error) {
 static ups_status launch(ups_step *step, const ups_step_run_options *options, ups_error *error) {
     const ups_device_class *class = class_of(step);
     captured_run *run = &step->captured[options->training | options->backward << 1 | options->accumulate << 2];
+    if (!run->issued) { /* call by call: what a device loads then, it may not while it captures */
+        run->issued = true;
+        return replay(step, options, error);
+    }
     if (run->capture && run->update != options->update) {
         class->capture_release(step->device, run->capture);
         run->capture = NULL;

@@ -7,7 +7,7 @@
 #   UPS_CUDA_CUBLASLT   cuBLASLt, a file
 #   ups_cuda_object(OUT SOURCE [NVCC_FLAG...])
 #       compiles a .cu file for sm_80, sm_90a and, as PTX, for what comes after. OUT_OBJECT and OUT_PTX are the files made: the PTX for sm_80 is of
-#       the same compilation, and is what the emulator runs.
+#       the same compilation, and is what the emulator runs. The PTX for sm_90a lies beside it: X.compute_90a.ptx.
 set(UPS_CUDA ON CACHE BOOL "Build the CUDA device where a toolkit is found")
 set(UPS_CUDA_BUILT "" CACHE PATH "Another build of the same tree, whose CUDA objects are taken instead of compiled again: sanitizers change nothing in them")
 set(UPS_CUDA_ARCHITECTURES -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_90,code=compute_90)
@@ -51,7 +51,7 @@ if(UPS_CUDA AND UPS_CUDA_NVCC)
       unset(UPS_CUDA_NVCC CACHE)
       unset(UPS_CUDA_HOST_COMPILER CACHE)
       set(UPS_CUDA_NVCC "")
-    elseif(CMAKE_MATCH_1 VERSION_LESS 12.3) # kernels of more than 4 KiB of arguments, and first launches within a capture
+    elseif(CMAKE_MATCH_1 VERSION_LESS 12.3) # kernels of more than 4 KiB of arguments
       message(STATUS "Without CUDA: ${UPS_CUDA_ROOT} is of CUDA ${CMAKE_MATCH_1}, and 12.3 is the oldest that will do")
       unset(UPS_CUDA_NVCC CACHE)
       set(UPS_CUDA_NVCC "")
@@ -71,6 +71,7 @@ function(ups_cuda_object out source)
   set(folder ${CMAKE_CURRENT_BINARY_DIR}/${name}.nvcc)
   set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.cu.o)
   set(ptx ${folder}/${name}.compute_80.ptx)
+  set(ptx_90 ${folder}/${name}.compute_90a.ptx)
   if(UPS_CUDA_BUILT)
     string(REPLACE ${PROJECT_BINARY_DIR} ${UPS_CUDA_BUILT} object ${object})
     string(REPLACE ${PROJECT_BINARY_DIR} ${UPS_CUDA_BUILT} ptx ${ptx})
@@ -82,7 +83,7 @@ function(ups_cuda_object out source)
     return()
   endif()
   file(MAKE_DIRECTORY ${folder})
-  add_custom_command(OUTPUT ${object} ${ptx}
+  add_custom_command(OUTPUT ${object} ${ptx} ${ptx_90}
     COMMAND ${UPS_CUDA_NVCC} -std=c++17 -O3 -lineinfo ${UPS_CUDA_ARCHITECTURES} ${UPS_CUDA_COMPRESSION} ${ARGN} -I${PROJECT_SOURCE_DIR} $<$<BOOL:${UPS_WERROR}>:-Werror=all-warnings>
       -Xcompiler=-fPIC,-g1,-Wall,-fvisibility=hidden --keep --keep-dir ${folder} -MD -MF ${object}.d -MT ${object} -c ${path} -o ${object}
     DEPENDS ${path} DEPFILE ${object}.d COMMENT "Building CUDA object ${name}.cu.o" VERBATIM COMMAND_EXPAND_LISTS)

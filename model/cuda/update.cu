@@ -187,16 +187,19 @@ static __device__ __forceinline__ void move_weights(const ups_optimizer_call &ca
 static __global__ void __launch_bounds__(THREADS) adamw_kernel(ups_optimizer_call call) {
     const ups_update *update = call.update;
     if (update->result.skipped) return;
+    __shared__ adamw_rates rates;
     int64_t all = 0; // a block without a piece ends before the powers, which cost more than an element
     for (int32_t r = 0; r < call.range_count && all <= blockIdx.x; r++) all += (call.ranges[r].count + PIECE - 1) / PIECE;
     if (all <= blockIdx.x) return;
-    const int64_t taken = update->state.taken[call.set];
-    adamw_rates rates;
-    rates.scale = update->result.gradient_scale, rates.beta1 = call.beta1, rates.beta2 = call.beta2;
-    rates.rate = (float)((double)update->input.learning_rate / (1.0 - power(call.beta1, (double)taken)));
-    rates.correction2 = (float)(1.0 / sqrt(1.0 - power(call.beta2, (double)taken)));
-    rates.keep = 1.0f - update->input.learning_rate * call.weight_decay;
-    rates.decay = average_decay(call);
+    if (threadIdx.x == 0) { // once a block: double precision is slow on many cards
+        const int64_t taken = update->state.taken[call.set];
+        rates.scale = update->result.gradient_scale, rates.beta1 = call.beta1, rates.beta2 = call.beta2;
+        rates.rate = (float)((double)update->input.learning_rate / (1.0 - power(call.beta1, (double)taken)));
+        rates.correction2 = (float)(1.0 / sqrt(1.0 - power(call.beta2, (double)taken)));
+        rates.keep = 1.0f - update->input.learning_rate * call.weight_decay;
+        rates.decay = average_decay(call);
+    }
+    __syncthreads();
     int64_t piece = blockIdx.x; // counted from the range's first
     for (int32_t r = 0; r < call.range_count; r++) {
         const ups_range range = call.ranges[r];

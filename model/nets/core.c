@@ -50,6 +50,13 @@ static ups_status check_attention(const ups_operator_options *o, ups_error *erro
             "be even; or set model.operator.positions: borders",
             (long long)o->hidden, o->heads);
     }
+    if (o->positions == UPS_POSITIONS_ROTARY && o->grid.task && o->hidden / o->heads < 2 * o->grid.dims) {
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "operator: positions: rotary turns a pair of a head's features for each axis; task %s has %d "
+                        "axes, and hidden (%lld) over heads (%d) leaves %lld features; set fewer heads, or "
+                        "model.operator.positions: borders",
+                        o->grid.task, o->grid.dims, (long long)o->hidden, o->heads, (long long)(o->hidden / o->heads));
+    }
     return UPS_OK;
 }
 

@@ -4,9 +4,10 @@
   ablation.py UPS FOLDER [--task burgers advection] [--only NAME ...] [--seconds 45] [--jobs 2] [--seeds 3] [--repeat 1]
 
 Tasks, files and recipe are accuracy.py's; FOLDER may be one of its folders. Each variant changes some keys of the recipe and trains the operator, alone, for the
-given seconds of the processor, on one thread; how many steps that is, is measured on short runs first. All share an encoder and a cache. The recipe itself is trained with
-several seeds, so that the differences of seeds can be told from those of ideas. Several variants may run at once (--jobs), since seconds of the processor count.
-Prints a row a variant: nRMSE of test data after one step, ten, and of whole rollouts. As JSON lines in FOLDER/ablation.jsonl; rows that stand there are not run again.
+given seconds of the processor, on one thread; how many steps that is, is measured on short runs first. All share an encoder and a cache, but those that change the encoder. The
+recipe itself is trained with several seeds, so that the differences of seeds can be told from those of ideas. Several variants may run at once (--jobs), since seconds of the
+processor count. Variants whose names begin with "autoencoder" train that in these seconds, and no operator. Prints a row a variant: nRMSE of test data after one step, ten,
+and of whole rollouts; of an autoencoder, of all frames read back from the cache. As JSON lines in FOLDER/ablation.jsonl; rows that stand there are not run again.
 """
 import argparse
 import concurrent.futures
@@ -37,9 +38,18 @@ def operator(**keys):
     return {OPERATOR + key: value for key, value in keys.items()}
 
 
+def autoencoder(**keys):
+    return {"autoencoder." + key: value for key, value in keys.items()}
+
+
 LINES = ("advection", "burgers", "reaction", "sorption", "gas1d")
 ROLLS = losses(rollout_decoded=1)
 ROLLING = 0.35  # of the time, at the end: losses of rollouts, where a variant has one
+LATENTS = losses(decoded=0, spectral=0, relative=1)  # of latents alone
+ENCODER = ("model.tokens", "model.dim", "model.bound", "model.encoder.", "model.decoder.", "autoencoder.")  # keys that change it
+TOKENS = {"model.tokens": 64, "model.dim": 8, **LATENTS, **operator(conserve="false", core="stack", convolution=0, bundle=1)}  # not of a grid: pooled, and decoded by attention
+FEWER = {"model.dim": 2}  # numbers of a token; a patch has four in 1D
+LAST = "LAST"  # a step: the last fifth begins there
 IN_TIME = tuple(name for name, task in accuracy.TASKS.items() if task[4]["steps"])
 # name: what it changes, and the tasks it is of where not of all
 VARIANTS = {
@@ -94,31 +104,66 @@ VARIANTS = {
     "`attention: window`": (operator(attention="window"), (*LINES, "darcy")),
     "`core: stack, attention: window`": (operator(core="stack", attention="window"), ("pattern", "water", "gas2d")),
     "`mixing: [spectral, attention], attention: window`": (operator(mixing="[spectral, attention]", attention="window"), ("pattern", "water", "gas2d")),
+    "`strides: [1, 2]`": ({"tasks[0].strides": "[1, 2]"}, IN_TIME),
+    "`strides: [1, 2, 4]`": ({"tasks[0].strides": "[1, 2, 4]"}, IN_TIME),
+    "latents' losses alone": (LATENTS, None),
+    "latents' losses alone, `bound: 8`": ({**LATENTS, "model.bound": 8}, None),
+    "latents' losses alone, `bound: 3`": ({**LATENTS, "model.bound": 3}, None),
+    "autoencoder of patches, fewer numbers, as it begins": ({**FEWER, "autoencoder.steps": 0}, LINES),
+    "autoencoder of patches, fewer numbers": (FEWER, LINES),
+    "autoencoder of patches, fewer numbers, `rounded` in the last fifth": ({**FEWER, **autoencoder(**{"losses.rounded.weight": 1, "losses.rounded.from": LAST})}, LINES),
+    "autoencoder of tokens": (TOKENS, None),
+    "autoencoder of tokens, squared loss": ({**TOKENS, **autoencoder(**{"losses.relative.weight": 0, "losses.inverse_decoding.weight": 1})}, None),
+    "autoencoder of tokens, `stratified`": ({**TOKENS, **autoencoder(query_sampling="stratified")}, None),
+    "autoencoder of tokens, `curriculum`": ({**TOKENS, **autoencoder(query_sampling="curriculum")}, None),
+    "autoencoder of tokens, half of the queries": ({**TOKENS, **autoencoder(queries=128)}, None),
+    "autoencoder of tokens, `latent_norm` 0.1": ({**TOKENS, **autoencoder(**{"losses.latent_norm.weight": 0.1})}, None),
+    "autoencoder of tokens, `latent_diversity` 0.1": ({**TOKENS, **autoencoder(**{"losses.latent_diversity.weight": 0.1})}, None),
+    "autoencoder of tokens, `inverse_encoding` 0.1 in the last fifth": ({**TOKENS, **autoencoder(**{"losses.inverse_encoding.weight": 0.1, "losses.inverse_encoding.from": LAST})}, None),
+    "autoencoder of tokens, `rounded` in the last fifth": ({**TOKENS, **autoencoder(**{"losses.rounded.weight": 1, "losses.rounded.from": LAST})}, None),
+    "autoencoder of tokens, Muon": ({**TOKENS, **autoencoder(**{"optimizer.kind": "muon"})}, None),
 }
 say = threading.Lock()
 
 
 class Variants:
-    """Of one task: an encoder and a cache, and runs forked from them."""
+    """Of one task: encoders with their caches, and runs forked from them; autoencoders."""
 
     def __init__(self, arguments, name):
         self.arguments, self.name, self.sizes = arguments, name, accuracy.TASKS[name][4]
         # Of another recipe neither what was prepared nor rows are taken over.
         self.recipe = hashlib.sha256(repr((accuracy.CONFIG, self.sizes)).encode()).hexdigest()[:8]
-        self.prepared = arguments.folder / f"ablation-{name}-{self.recipe}"
-        if (self.prepared / "cache" / name / "test" / "zarr.json").exists():
-            return
+        self.preparing = threading.Lock()
         train, test = accuracy.make_data(arguments, name)
-        config = arguments.folder / f"ablation-{name}.yaml"
+        self.config = arguments.folder / f"ablation-{name}.yaml"
         task = f"  - {{name: {name}, files: [{', '.join(train)}], test_files: [{', '.join(test)}], patch: [{self.sizes['patch']}]}}\n"
-        config.write_text(accuracy.CONFIG.format(**dict(
-            self.sizes, output=self.prepared, precision="f32", threads=1, folder=arguments.folder, tasks=task, seed=0, steps=0, every=1, rate=0.003)))
-        shutil.rmtree(self.prepared, ignore_errors=True)
-        subprocess.run([arguments.ups, "train", config, "-q", "--stage", "autoencoder"], check=True, stderr=subprocess.DEVNULL)
-        subprocess.run([arguments.ups, "cache", "build", config, "-q"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.config.write_text(accuracy.CONFIG.format(**dict(
+            self.sizes, output=arguments.folder, precision="f32", threads=1, folder=arguments.folder, tasks=task, seed=0, steps=0, every=1, rate=0.003)))
+
+    def prepared(self, keys):
+        """A run that has the encoder of these keys and its cache."""
+        keys = {key: value for key, value in keys.items() if key.startswith(ENCODER)}
+        named = f"-{hashlib.sha256(repr(sorted(keys.items())).encode()).hexdigest()[:8]}" if keys else ""
+        folder = self.arguments.folder / f"ablation-{self.name}-{self.recipe}{named}"
+        with self.preparing:
+            if not (folder / "cache" / self.name / "test" / "zarr.json").exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                self.timed(folder, [self.config, "--stage", "autoencoder"], dict(keys, output=folder))
+                subprocess.run([self.arguments.ups, "cache", "build", folder, "-q"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return folder
+
+    def timed(self, folder, command, settings):
+        """Seconds of the processor that this training takes."""
+        with open(f"{folder}.log", "w") as log:
+            process = subprocess.Popen([self.arguments.ups, "train", *command, "-q", *(f"--set={key}={value}" for key, value in settings.items())], stderr=log)
+            _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode != 0:
+            raise RuntimeError(Path(f"{folder}.log").read_text())
+        return used.ru_utime + used.ru_stime
 
     def train(self, folder, keys, seed, steps, start):
-        """Seconds of the processor; losses of rollouts, where there are any, begin with step `start`."""
+        """An operator; losses of rollouts, where there are any, begin with step `start`."""
         shutil.rmtree(folder, ignore_errors=True)
         settings = dict(keys, seed=seed) | {"operator.steps": steps, "operator.validate_every": max(1, steps // 6)}
         if ROLLS.items() <= keys.items():
@@ -126,27 +171,43 @@ class Variants:
             settings[LOSSES + "rollout_decoded.from"] = start
         if steps < 400:  # a run that is too short for its warm-up and a decay, whose time alone counts
             settings[OPTIMIZER + "schedule"] = "constant"
-        with open(f"{folder}.log", "w") as log:
-            process = subprocess.Popen([self.arguments.ups, "train", self.prepared, "--fork", folder, "-q", *(f"--set={key}={value}" for key, value in settings.items())], stderr=log)
-            _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode != 0:
-            raise RuntimeError(Path(f"{folder}.log").read_text())
-        return used.ru_utime + used.ru_stime
+        return self.timed(folder, [self.prepared(keys), "--fork", folder], settings)
 
-    def run(self, variant, seed):
-        keys = VARIANTS[variant][0]
-        folder = self.arguments.folder / f"ablation-{self.name}-{list(VARIANTS).index(variant)}-{seed}"
+    def fit(self, folder, keys, seed):
+        """An operator in the given time."""
         rolls = ROLLS.items() <= keys.items()
         begins = self.train(folder, keys, seed, 20, 20)
         one = (self.train(folder, keys, seed, 320, 320) - begins) / 300
         eight = (self.train(folder, keys, seed, 100, 0) - begins + 20 * one) / 100 if rolls else one
         rolling = int(ROLLING * self.arguments.seconds / eight) if rolls else 0
         steps = rolling + int((self.arguments.seconds - rolling * eight) / one)
-        took = self.train(folder, keys, seed, steps, steps - rolling)
+        return self.train(folder, keys, seed, steps, steps - rolling), steps
+
+    def fit_autoencoder(self, folder, keys, seed):
+        def train(steps):
+            shutil.rmtree(folder, ignore_errors=True)
+            settings = {key: 4 * steps // 5 if value == LAST else value for key, value in keys.items()}
+            settings |= {"output": folder, "seed": seed, "autoencoder.steps": steps, "autoencoder.validate_every": max(1, steps // 6)}
+            return self.timed(folder, [self.config, "--stage", "autoencoder"], settings)
+
+        steps = keys.get("autoencoder.steps")
+        if steps is None:
+            begins = train(20)
+            steps = int(self.arguments.seconds * 300 / (train(320) - begins))
+        took = train(steps)
+        self.timed(folder, [folder, "--resume"], {})  # the cache, and an operator of no steps
+        return took, steps
+
+    def run(self, variant, seed):
+        keys = VARIANTS[variant][0]
+        folder = self.arguments.folder / f"ablation-{self.name}-{list(VARIANTS).index(variant)}-{seed}"
+        alone = variant.startswith("autoencoder")
+        took, steps = (self.fit_autoencoder if alone else self.fit)(folder, keys, seed)
         subprocess.run([self.arguments.ups, "eval", folder, "-q"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         task, = json.loads((folder / "evaluation.json").read_text())["tasks"]
         errors = [h["model"]["nrmse"] if h["windows"] else None for h in task["horizons"]]
+        if alone:
+            errors = [None, None, task["horizons"][-1]["reconstruction"]["nrmse"]]
         shutil.rmtree(folder)
         Path(f"{folder}.log").unlink()
         return dict(task=self.name, variant=variant, seed=seed, errors=errors, seconds=took, steps=steps, budget=self.arguments.seconds, recipe=self.recipe)
@@ -162,9 +223,10 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--seeds", type=int, default=3, help="of the recipe itself")
     parser.add_argument("--repeat", type=int, default=1, help="seeds of each variant")
+    parser.add_argument("--share", type=float, default=1, help="of the trajectories")
     arguments = parser.parse_args()
     arguments.ups, arguments.folder = os.path.abspath(arguments.ups), arguments.folder.absolute()
-    arguments.share, arguments.train_data, arguments.test_data = 1, None, None
+    arguments.train_data = arguments.test_data = None
     arguments.folder.mkdir(parents=True, exist_ok=True)
     rows = arguments.folder / "ablation.jsonl"
     done = {(row["task"], row["variant"], row["seed"], row["budget"], row.get("recipe")) for row in map(json.loads, rows.read_text().splitlines())} if rows.exists() else set()
@@ -178,7 +240,7 @@ def main():
             if row is None:
                 print(f"{variants.name:10s} {variant}: {failed}", file=sys.stderr, flush=True)
                 return False
-            errors = "  ".join("      -" if e is None else f"{e:7.4f}" for e in row["errors"])
+            errors = "  ".join("       -" if e is None else f"{e:8.5f}" for e in row["errors"])
             print(f"{row['task']:10s} {errors}  {row['seconds']:5.0f} s  {row['steps']:6d} steps  seed {seed}  {variant}", flush=True)
             with open(rows, "a") as file:
                 file.write(json.dumps(row) + "\n")

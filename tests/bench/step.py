@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """A training step of the reference operator, ours and PyTorch's in turn (A B A B ...), on the same threads.
 
-  step.py UPS [--peers DIR] [--python PYTHON] [--dtype bfloat16] [--batch 8] [--threads 2] [--rounds 3] [--steps 10]
+  step.py UPS [--peer FILE] [--python PYTHON] [--dtype bfloat16] [--batch 8] [--threads 2] [--rounds 3] [--steps 10]
 
-DIR holds torch_operator.py, the operator as a user of PyTorch would write it (default: the environment's UPS_PEERS); PYTHON is an interpreter with PyTorch 2 or
+FILE is the operator as a user of PyTorch would write it (default: pytorch_operator.py beside this); PYTHON is an interpreter with PyTorch 2.5 or
 later. PyTorch runs eager and compiled; the faster of both counts. Prints one JSON line: medians over the rounds, and our pairs a second over the best peer's.
 Exit code 1 when that ratio is below --least (default 1.2 in bfloat16, 1.0 in float32).
 """
@@ -25,7 +25,7 @@ def last_line(command):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ups")
-    parser.add_argument("--peers", default=os.environ.get("UPS_PEERS"))
+    parser.add_argument("--peer", metavar="FILE", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "pytorch_operator.py"))
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
     parser.add_argument("--batch", type=int, default=8)
@@ -35,11 +35,9 @@ def main():
     parser.add_argument("--compile", nargs="*", default=["default", "max-autotune"], help="modes of torch.compile beside eager")
     parser.add_argument("--least", type=float)
     arguments = parser.parse_args()
-    if not arguments.peers:
-        parser.error("where torch_operator.py lies is not known; give --peers DIR or set UPS_PEERS")
     least = arguments.least if arguments.least is not None else {"bfloat16": 1.2, "float32": 1.0}[arguments.dtype]
     common = ["--batch", str(arguments.batch), "--dtype", arguments.dtype, "--threads", str(arguments.threads), "--steps", str(arguments.steps)]
-    torch = [arguments.python, os.path.join(arguments.peers, "torch_operator.py"), *common]
+    torch = [arguments.python, arguments.peer, *common]
     contestants = {"ups": [arguments.ups, "bench", "step", *common, "--device", "cpu", "--json"], "eager": torch}
     contestants.update({"compile " + mode: [*torch, "--compile", mode] for mode in arguments.compile})
     speeds = {name: [] for name in contestants}

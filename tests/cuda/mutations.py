@@ -26,6 +26,7 @@ DEVICE = "test_feed_emulated", "cuda.test_feed.forward", {}
 OPTIMIZER = "test_optimizer_emulated", "cuda.test_optimizer.random", {}
 MUON = "optimizer_steps_emulated ups", "cuda.muon", {}
 FP8 = "test_fp8", "cuda.test_fp8.forward", {}
+FP8_89 = "test_fp8_89", "cuda.test_fp8_89.forward", {}
 # file, words as they stand, once, and as they are changed; what is to notice: targets, a test of CTest, its environment
 MUTATIONS = [
     ("activation.cu", "sigmoid * (1.0f + x * (1.0f - sigmoid))", "sigmoid * (1.0f + x * sigmoid)", ops("silu")),
@@ -41,7 +42,9 @@ MUTATIONS = [
     ("depthwise.cu", "turned ? d.taps - 1 - at : at", "at", ops("depthwise")),
     ("depthwise.cu", "index < end; index += lanes)", "index < end; index += end)", ops("depthwise")),
     ("elementwise.cu", "1.0f / (1.0f + expf(-(open[i] + 2.0f)))", "1.0f / (1.0f + expf(-open[i]))", ops("residual")),
-    ("fp8/cast.cu", "(1u << (SHIFT - 1)) - 1 + (magnitude >> SHIFT & 1)", "(1u << (SHIFT - 1))", FP8),
+    ("fp8/cast.cu", "(1u << (SHIFT - 1)) - 1 + (magnitude >> SHIFT & 1)", "(1u << (SHIFT - 1))", FP8_89),
+    ("fp8/cast.cu", "high = fmaf(high, 0.0f, high);", "", FP8),
+    ("fp8/cast.cu", 'e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low)', 'e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(low), "f"(high)', FP8),
     ("fp8/cast.cu", "most = fmaxf(most, s.before[i]);", "", FP8),
     ("lists.cu", "run < entries; run *= 2)", "run < entries; run *= 4)", ops("gather_points")),
     ("loss.cu", "part < count; part += THREADS) sum += parts[part];", "part < count; part += count) sum += parts[part];", ops("loss_mse")),
@@ -50,6 +53,9 @@ MUTATIONS = [
     ("norm.cu", "to_bias[p][i] += g[p][i];", "to_bias[p][i] = g[p][i];", ops("layer_norm")),
     ("patch.cu", "point == grid - 1 ? patch : inside + 1", "inside + 1", ops("patchify")),
     ("patch.cu", "if (++y < p.patch[1]) continue;", "if (true) continue;", ops("patchify")),
+    ("products/plain.cu", "sum[0] += bias[0];", "", ops("linear")),
+    ("products/plain.cu", "first < p.depth; first += TILE)", "first < p.depth; first += p.depth)", ops("linear")),
+    ("products/plain.cu", "if (transposed) return {{(void *)data, m.dtype}, m.columns, 1, one};", "", ops("linear")),
     ("reduce.cu", "block < blocks; block += ADD_LANES)", "block < blocks; block += blocks)", ops("layer_norm")),
     ("resample.cu", "fine % 2 && cell == fine - 1 ? 1.0f : 0.5f", "0.5f", ops("coarsen")),
     ("resample.cu", "i == 3 && fine % 2 ? 0.0f : 0.25f", "0.25f", ops("refine")),

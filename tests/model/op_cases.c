@@ -11,7 +11,7 @@
 
 const op_case op_cases[] = {
     {.name = "linear", .kind = UPS_OP_LINEAR, .input_count = 3, .inputs = {C(4, 32, 64), C(96, 64), V(96)}, .output = C(4, 32, 96)},
-    {.name = "linear, TF32 allowed", .kind = UPS_OP_LINEAR, .attributes = {.tf32 = true}, .input_count = 3, .inputs = {C(4, 32, 64), C(96, 64), V(96)}, .output = C(4, 32, 96)},
+    {.name = "linear, TF32 allowed", .kind = UPS_OP_LINEAR, .attributes = {.tf32 = true}, .input_count = 3, .inputs = {C(2, 128, 256), C(256, 256), V(256)}, .output = C(2, 128, 256)},
     {.name = "linear, FP8 allowed", .kind = UPS_OP_LINEAR, .attributes = {.fp8 = true}, .input_count = 4, .inputs = {C(4, 36, 80), C(96, 80), V(96), FP8}, .output = C(4, 36, 96), .training = true},
     {.name = "linear with gelu, FP8 allowed", .kind = UPS_OP_LINEAR_GELU, .attributes = {.fp8 = true}, .input_count = 4, .inputs = {C(2, 80, 144), {.kind = COMPUTE, .shape = UPS_SHAPE(64, 144), .spread = 0.08f}, V(64), FP8}, .output = C(2, 80, 64), .saved = {UPS_SHAPE(2, 80, 64)}, .training = true},
     {.name = "linear of the stream to float32, FP8 allowed", .kind = UPS_OP_LINEAR, .attributes = {.output_f32 = true, .fp8 = true}, .input_count = 4, .inputs = {S(3, 16, 48), C(32, 48), NONE, FP8}, .output = S(3, 16, 32), .training = true},

@@ -4,6 +4,7 @@
 #include "tests/model/claims.h"
 #include "tests/model/op_fixture.h"
 #include <math.h>
+#include <string.h>
 
 static double multiplications(const op_case *c) {
     if (c->kind == UPS_OP_LINEAR || c->kind == UPS_OP_LINEAR_GELU) {
@@ -19,15 +20,17 @@ static double bytes_of(const ups_tensor *tensor) {
     return (double)ups_shape_elements(tensor->shape) * (double)ups_dtype_size(tensor->dtype);
 }
 
-/* The fastest of some runs: other work on the machine only adds. */
+/* The fastest of some runs: other work on the machine only adds. A device that works behind the host gets several at
+ * once, so that it does not wait for the host. */
 static double fastest(fixture *f, void (*run)(fixture *)) {
-    enum { RUNS = 30 };
+    enum { RUNS = 30, AT_ONCE = 20 };
+    const int at_once = strcmp(device->class->name, "cpu") == 0 ? 1 : AT_ONCE;
     double best = 1e9;
     for (int i = 0; i < RUNS; i++) {
         double start = ups_now();
-        run(f);
+        for (int k = 0; k < at_once; k++) run(f);
         device->class->synchronize(device, &failure);
-        best = fmin(best, ups_now() - start);
+        best = fmin(best, (ups_now() - start) / at_once);
     }
     return best;
 }

@@ -198,19 +198,21 @@ static double forward_error(fixture *f) {
     return error;
 }
 
+/* A card may round, and for small products its library may choose not to: in some case it does. */
 CLAIM(operands_are_rounded_to_tf32_on_a_card_alone) {
     skip_where_nothing_is_compared();
-    int found = 0;
+    int found = 0, rounded = 0;
     for (int i = 0; i < op_case_count; i++) {
         fixture f;
         if (!op_cases[i].attributes.tf32 || !fixture_create(&f, &op_cases[i], UPS_F32)) continue;
-        double error = forward_error(&f);
-        if (on_cpu() ? !(error <= tolerances[UPS_F32]) : !(error > 2.0 * tolerances[UPS_F32]))
+        const double error = forward_error(&f);
+        if (!(error <= (on_cpu() ? tolerances[UPS_F32] : tf32_tolerance)))
             fail_msg("%s on %s: an error of %.2e", op_cases[i].name, device->class->name, error);
+        rounded += error > 2.0 * tolerances[UPS_F32];
         fixture_destroy(&f);
         found++;
     }
-    assert_true(found > 0);
+    assert_true(found > 0 && (on_cpu() || rounded > 0));
 }
 
 CLAIM(every_kind_of_the_list_has_a_case) {

@@ -312,7 +312,7 @@ def test_a_configuration_for_data_files_has_a_task_a_family_and_trains_as_writte
         "burgers": (["1D_Burgers_Sols_Nu0.01.h5", "1D_Burgers_Sols_Nu0.1.h5"], [4]),
         "burgers_2": (["1D_Burgers_Sols_Nu1.0.h5"], [4]),
         "darcyflow": (["2D_DarcyFlow_beta1.0_Train.h5"], [4, 4]),
-        "it-s_a_diff": (['it\'s, a "diff".h5'], [4, 4]),
+        "it-s_a_diff": (['it\'s, a "diff".h5'], [2, 2]),
     }
     must("config", "check", path)
     values = as_python(path)
@@ -324,14 +324,18 @@ def test_a_configuration_for_data_files_has_a_task_a_family_and_trains_as_writte
     assert json.loads(must("cache", "verify", f"{scratch}/run/cache", "--json").stdout)
 
 
-@pytest.mark.parametrize("solver, resolution, core", [
-    ("advection1d", 256, "stack"), ("advection1d", 2048, "stack"), ("advection1d", 2064, "spectral"), ("darcy2d", 64, "spectral")])  # 64, 128, 129 and 256 tokens
-def test_a_core_is_chosen_by_how_many_tokens_there_are(scratch, solver, resolution, core):
+@pytest.mark.parametrize("solver, resolution, patch, core", [
+    ("advection1d", 256, 4, "stack"), ("advection1d", 2048, 16, "stack"), ("advection1d", 2064, 16, "spectral"),  # 64, 128 and 129 tokens
+    ("darcy2d", 64, 4, "unet"), ("diffreact2d", 32, 2, "unet"), ("diffreact2d", 64, 2, "spectral"), ("diffreact2d", 128, 4, "spectral")])
+def test_a_core_is_chosen_by_how_many_tokens_there_are(scratch, solver, resolution, patch, core):
     data, path, run = f"{scratch}/data.h5", f"{scratch}/new.yaml", f"{scratch}/run"
     must("datagen", solver, "-o", data, "--samples", 8, "--resolution", resolution, *(() if solver == "darcy2d" else ("--steps", 3)))
     must("config", "init", data, "-o", path)
-    values = as_python(path)["model"]["operator"]
-    assert values["core"] == core and values["convolution"] == 3
+    values = as_python(path)
+    assert set(values["tasks"][0]["patch"]) == {patch}
+    operator = values["model"]["operator"]
+    assert operator["core"] == core and operator["convolution"] == 3
+    assert operator.get("depths") == [1, 1, 1] if core == "unet" else operator["depth"] == 4
     must("train", path, "--set", f"output={run}", "--quiet", *STEPS)
     must("eval", run, "--quiet")
 

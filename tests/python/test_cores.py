@@ -78,7 +78,7 @@ def test_a_unet_works_on_a_fixed_number_of_tokens(runs):
     runs.must("train", config, *(f"--set={each}" for each in changes))
     lines = [line["task_loss"] for line in metrics(runs.path("fixed")) if line["stage"] == "operator" and "task_loss" in line]
     first, last = ([line[task] for line in part for task in line] for part in (lines[:2], lines[-2:]))
-    assert np.mean(last) < np.mean(first)
+    assert np.mean(last) < 0.9 * np.mean(first)
 
 
 @pytest.mark.parametrize("change, words", [
@@ -90,6 +90,7 @@ def test_a_unet_works_on_a_fixed_number_of_tokens(runs):
     (["model.operator.attention=channel_separated"], ("channel_separated", "multiple of 32")),
     (["model.tokens=grid", "model.operator.core=spectral", "model.operator.attention=window"], ("attention", "[spectral, attention]")),
     (["model.tokens=grid", "model.operator.positions=rotary", "model.operator.heads=16"], ("positions", "even")),
+    (["model.tokens=grid", "model.operator.positions=rotary", "model.operator.heads=8"], ("positions", "task darcy has 2 axes")),
     (["model.operator.window=[1]"], ("window", "2")),
     (["model.operator.core=unet", "model.operator.depths=[2, 0]"], ("depths", "1")),
     (["model.operator.mixing=[modes]"], ("mixing", "attention or spectral")),

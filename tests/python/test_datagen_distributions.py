@@ -64,8 +64,8 @@ def test_lines_have_pdebenchs_mean_size_and_roughness(files):
 
 def test_lines_have_pdebenchs_spectrum(files):
     shares = spectrum(first_rows(files))
-    for k, figure, tolerance in [(0, 0.574, 0.03), (1, 0.099, 0.02), (2, 0.102, 0.02), (3, 0.087, 0.02), (4, 0.103, 0.02), (5, 0.002, 0.002),
-                                 (6, 0.016, 0.008), (7, 0.001, 0.002), (8, 0.014, 0.008)]:
+    for k, figure, tolerance in [(0, 0.574, 0.03), (1, 0.099, 0.02), (2, 0.102, 0.02), (3, 0.087, 0.02), (4, 0.103, 0.02), (5, 0.002, 0.0015),
+                                 (6, 0.016, 0.008), (7, 0.001, 0.0009), (8, 0.014, 0.008)]:
         near(shares[k], figure, tolerance)
     near(shares[9:].sum(), 0.0012, 0.001)
 
@@ -147,7 +147,7 @@ def test_darcys_media_have_pdebenchs_share_and_interface(files):
     near(share.mean(), 0.491, 0.03)
     near(share.std(), 0.209, 0.02)
     near(interface(nu), 2.21, 0.08)
-    near(((share < 0.001) | (share > 0.999)).mean(), 0.0075, 0.01)
+    near(((share < 0.001) | (share > 0.999)).mean(), 0.0075, 0.0065)
 
 
 def test_darcys_solutions_have_pdebenchs_size(files):

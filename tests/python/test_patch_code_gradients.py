@@ -2,16 +2,14 @@
 training steps of `ups train` against JAX in float64, as in test_autoencoder_gradients.py. Places between grid points are drawn as
 train/stages/autoencoder.c draws them, by Philox."""
 
-import h5py
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 import test_autoencoder_gradients as fixed
-from test_autoencoder_gradients import covariance, fields_of, per_sample, trajectories
-from test_loss_gradients import BETA, STEPS, metrics
+from test_autoencoder_gradients import LOSSES, compare_with_jax, covariance, per_sample
+from test_loss_gradients import STEPS
 from test_operator import linear
 
 SEED, QUERIES, FEATURES, LINE = 3, 1000, 8, 8
@@ -28,12 +26,7 @@ TASKS = {"line": ("advection1d", True, (32,), 4, 3), "rough": ("diffreact2d", Fa
 
 @pytest.fixture(scope="module", autouse=True)
 def data(runs):
-    for task, (solver, _, grid, _, _) in TASKS.items():
-        with h5py.File(runs.generate(solver, task + ".h5", 3, "-r", str(grid[0]), "--steps", "2"), "a") as file:
-            for trajectory in trajectories(file):  # of which any frame is the same
-                trajectory[1] = trajectory[0]
-            if "tensor" in file:
-                file["tensor"][:, 1] = file["tensor"][:, 0]
+    fixed.make_frames(runs, TASKS)
 
 
 def patches_of(task, fields):
@@ -165,9 +158,6 @@ def losses_of(p, task, fields, bound):
     }
 
 
-LOSSES = ["inverse_decoding", "relative", "rounded", "inverse_encoding", "latent_norm", "latent_diversity"]
-
-
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("loss, bound", [(loss, 0) for loss in LOSSES] + [("relative", 1), ("inverse_encoding", 1), ("between", 0)])
 def test_a_training_step_of_patch_maps_has_the_gradients_of_jax(runs, task, loss, bound):
@@ -175,21 +165,5 @@ def test_a_training_step_of_patch_maps_has_the_gradients_of_jax(runs, task, loss
     name, (_, _, _, patch, dim) = runs.fresh(), TASKS[task]
     losses = "\n".join(f"    {n}: {{weight: {w}}}" for n, w in weights.items())
     runs.must("train", runs.config(name, CONFIG, task=task, patch=patch, dim=dim, bound=bound, between=FEATURES if loss == "between" else 0, losses=losses))
-    first, last = (load_file(runs.path(name, "checkpoints", "autoencoder", f"step-{step:08d}.safetensors")) for step in (STEPS - 1, STEPS))
-    key = "adamw.first_moment."
-    p = {n: jnp.array(v, jnp.float64) for n, v in first.items() if n.split(".")[0] in ("encoder", "decoder")}
-    gradients = {n[len(key):]: (v.astype(float) - BETA * first[n].astype(float)) / (1 - BETA) for n, v in last.items() if n.startswith(key)}
-    told = [line for line in metrics(runs.path(name)) if "losses" in line][-1]["losses"]
-    fields = jnp.array(fields_of(runs, name, task))
-
-    def total(p):
-        found = losses_of(p, task, fields, bound)
-        return sum(w * found[n] for n, w in weights.items()), found
-
-    (_, found), reference = jax.value_and_grad(total, has_aux=True)(p)
-    assert set(reference) == set(gradients)
+    found = compare_with_jax(runs, name, task, weights, lambda p, fields: losses_of(p, task, fields, bound))
     assert float(found[loss]) > 1e-6, found  # else nothing is tested
-    size = np.sqrt(sum(float((g**2).sum()) for g in reference.values()))
-    errors = {n: abs(told[n] - float(found[n])) / float(found[n]) for n, w in weights.items() if w > 0}
-    errors |= {n: np.linalg.norm(g - reference[n]) / max(np.linalg.norm(reference[n]), 1e-2 * size) for n, g in gradients.items()}
-    assert np.isfinite(list(errors.values())).all() and max(errors.values()) < 1e-5, sorted(errors.items(), key=lambda e: -e[1])[:5]

@@ -123,12 +123,16 @@ static void make_name_unique(survey *s, family *made) {
     }
 }
 
-/* Patches that make some tens to hundreds of tokens of a field, each of several points where the grid allows. */
+/* Patches of several points where the grid allows, by docs/performance.md: smooth lines of 64 tokens or more, planes of a
+ * thousand, whose waves and patterns want small patches, and steady ones, of two frames, of some hundreds. */
 static void choose_patches(family *f) {
-    static const int64_t cells[] = {0, 64, 16, 8}, most[] = {0, 16, 16, 8};
-    for (int a = 0; a < f->shape.dims; a++) {
-        int64_t points = f->shape.grid[a], patch = 4;
-        while (2 * patch <= most[f->shape.dims] && 2 * patch * cells[f->shape.dims] <= points) patch *= 2;
+    const bool steady = f->shape.times == 2;
+    const int64_t cells[] = {0, 64, steady ? 16 : 32, 8};
+    const int64_t least[] = {0, 4, steady ? 4 : 2, 4}, most[] = {0, 16, 16, 8};
+    const int dims = f->shape.dims;
+    for (int a = 0; a < dims; a++) {
+        int64_t points = f->shape.grid[a], patch = least[dims];
+        while (2 * patch <= most[dims] && 2 * patch * cells[dims] <= points) patch *= 2;
         f->patch[a] = patch < points ? patch : points;
     }
 }
@@ -261,20 +265,34 @@ static void add_tasks(const survey *s, ups_yaml *root, const char *data_root) {
     }
 }
 
-/* Attention over all tokens wins where they are about a hundred, Fourier modes where they are a thousand, and in
- * between it depends on the PDE: docs/performance.md, "Attention or Fourier modes". */
-static void add_core(const survey *s, ups_yaml *core, const model_size *size) {
-    enum { FEW = 128, HEAD = 32 };
+/* Attention over all tokens wins where they are about a hundred, Fourier modes where they are a thousand, and on most
+ * planes of some hundreds the U-Net of attention: docs/performance.md, "Attention or Fourier modes". */
+static const char *choose_core(const survey *s) {
+    enum { FEW = 128, SOME = 512 };
     int64_t most = 1;
+    int dims = 1;
     for (const family *f = s->families; f < s->families + s->count; f++) {
         int64_t tokens = 1;
         for (int a = 0; a < f->shape.dims; a++) tokens *= (f->shape.grid[a] + f->patch[a] - 1) / f->patch[a];
-        if (tokens > most) most = tokens;
+        if (tokens > most) most = tokens, dims = f->shape.dims;
     }
-    set_plain(s->arena, core, "core", most <= FEW ? "stack" : "spectral");
+    return most <= FEW ? "stack" : most <= SOME && dims == 2 ? "unet" : "spectral";
+}
+
+static void add_core(const survey *s, ups_yaml *core, const model_size *size) {
+    enum { HEAD = 32 };
+    const char *name = choose_core(s);
+    const bool unet = strcmp(name, "unet") == 0;
+    set_plain(s->arena, core, "core", name);
     set_number(s->arena, core, "hidden", size->hidden);
-    set_number(s->arena, core, "depth", size->depth);
-    if (most <= FEW) set_number(s->arena, core, "heads", (size->hidden + HEAD - 1) / HEAD);
+    if (unet) { /* about as many blocks */
+        ups_yaml *depths = list(s->arena, core, "depths");
+        const int64_t level[] = {1, size->depth > 6 ? 2 : 1, size->depth > 4 ? 2 : 1};
+        for (int i = 0; i < 3; i++) set_number(s->arena, depths, NULL, level[i]);
+    } else {
+        set_number(s->arena, core, "depth", size->depth);
+    }
+    if (strcmp(name, "spectral") != 0) set_number(s->arena, core, "heads", (size->hidden + HEAD - 1) / HEAD);
     set_number(s->arena, core, "mlp_ratio", 2);
     set_number(s->arena, core, "convolution", 3);
 }

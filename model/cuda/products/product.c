@@ -285,8 +285,11 @@ ups_status ups_cuda_product_make(ups_device *device, ups_cuda_product *product, 
     UPS_TRY(make_layout(&product->a, a, batch, error));
     UPS_TRY(make_layout(&product->b, b, batch, error));
     UPS_TRY(make_layout(&product->d, product->result, batch, error));
-    return choose_algorithm(device, product, (const ups_cuda_matrix[]){a, b, product->result}, transpose_a, transpose_b,
-                            options, batch, error);
+    ups_status status = choose_algorithm(device, product, (const ups_cuda_matrix[]){a, b, product->result}, transpose_a,
+                                         transpose_b, options, batch, error);
+    if (status != UPS_ERR_UNSUPPORTED || product->fp8) return status;
+    product->plain = (ups_cuda_plain_product){a, b, transpose_a, transpose_b, batch};
+    return UPS_OK;
 }
 
 void ups_cuda_product_release(ups_cuda_product *product) {
@@ -320,6 +323,7 @@ ups_status ups_cuda_product_run(ups_device *device, const ups_cuda_product *prod
     if (!is_aligned(a) || !is_aligned(b) || !is_aligned(bias) || !is_aligned(d))
         return ups_fail(error, UPS_ERR_ARGUMENT, "products: tensors begin at multiples of %d bytes on CUDA",
                         UPS_CUDA_PROMISED);
+    if (product->plain.batch) return ups_cuda_plain_product_run(device, product, a, b, bias, d, accumulate, error);
     if (bias) { /* the description is the plan's: a call at a time issues */
         UPS_TRY(check(
             cublasLtMatmulDescSetAttribute(product->description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias),

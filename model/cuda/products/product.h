@@ -5,7 +5,8 @@
  * float32, results of float32 in float32; operands of float32 are rounded to TF32 where `tf32` allows it. Operands of
  * FP8 (E4M3, of which one may be E5M2 instead) have results in any of the others, and scales of their own: the library
  * has them for sizes that are multiples of 16, the first operand transposed and the second not. Which of the library's
- * algorithms runs is chosen when a product is made (choices.h). */
+ * algorithms runs is chosen when a product is made (choices.h). What the library refuses, such as matrices of one column,
+ * is computed by a kernel of our own (plain.cu), but for FP8. */
 #ifndef UPS_MODEL_CUDA_PRODUCTS_PRODUCT_H
 #define UPS_MODEL_CUDA_PRODUCTS_PRODUCT_H
 
@@ -25,6 +26,13 @@ typedef struct ups_cuda_matrix {
 
 ups_cuda_choices *ups_cuda_choices_of(ups_device *device); /* NULL: the first suggestion is taken */
 
+/* What a product that the library refused is made of. batch 0: it did not. */
+typedef struct ups_cuda_plain_product {
+    ups_cuda_matrix a, b;
+    bool transpose_a, transpose_b;
+    int64_t batch;
+} ups_cuda_plain_product;
+
 /* One product, D (+)= op(A) op(B), in the library's terms. All zeros: none. */
 typedef struct ups_cuda_product {
     cublasLtMatmulDesc_t description;
@@ -32,6 +40,7 @@ typedef struct ups_cuda_product {
     cublasLtMatmulAlgo_t algorithm;
     ups_cuda_matrix result; /* in the dtype that the library makes */
     bool fp8;               /* operands */
+    ups_cuda_plain_product plain;
 } ups_cuda_product;
 
 /* What there is beside two matrices. All zeros: one product of float32 or half operands as they are. */
@@ -56,5 +65,8 @@ ups_status ups_cuda_product_scale(const ups_cuda_product *product, const float *
  * it may change. Refuses memory that is aligned less than was promised. */
 ups_status ups_cuda_product_run(ups_device *device, const ups_cuda_product *product, const void *a, const void *b,
                                 const void *bias, void *d, bool accumulate, void *workspace, ups_error *error);
+/* The same of one that the library refused (plain.cu). */
+ups_status ups_cuda_plain_product_run(ups_device *device, const ups_cuda_product *product, const void *a, const void *b,
+                                      const void *bias, void *d, bool accumulate, ups_error *error);
 
 #endif

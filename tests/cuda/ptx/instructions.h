@@ -455,6 +455,13 @@ static inline uint32_t ptx_add_rz_f32(uint32_t a, uint32_t b) {
 PTX_HALVES(f16, ptx_from_f16, ptx_to_f16)
 PTX_HALVES(bf16, ptx_from_bf16, ptx_to_bf16)
 
+#define PTX_FP8(type)                                                                                                  \
+    static inline uint16_t ptx_cvt_satfinite_##type##x2_f32(uint32_t high, uint32_t low) {                             \
+        return (uint16_t)(ptx_to_##type(ptx_float(high)) << 8 | ptx_to_##type(ptx_float(low)));                        \
+    }
+PTX_FP8(e4m3)
+PTX_FP8(e5m2)
+
 /* ---- conversions ----------------------------------------------------------------------------------------------------
  */
 

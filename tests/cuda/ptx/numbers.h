@@ -3,6 +3,7 @@
 #define UPS_TESTS_CUDA_PTX_NUMBERS_H
 
 #include "base/half.h"
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -55,6 +56,26 @@ static inline uint16_t ptx_to_bf16(float value) {
     uint32_t bits = ptx_bits(value);
     if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/* FP8 to nearest even; what is too large, an infinity among it, becomes `most`, and a NaN 0x7f (PTX ISA, cvt.satfinite). */
+static inline uint8_t ptx_to_fp8(float value, int mantissa, int bias, uint8_t most) {
+    if (isnan(value)) return 0x7f;
+    const uint8_t sign = signbit(value) ? 0x80 : 0;
+    const int least = 1 - bias, exponent = value == 0.0f || ilogbf(value) < least ? least : ilogbf(value);
+    if (exponent > bias + 1) return sign | most;
+    /* A normal number's first bit, which is not stored, counts as one of the exponent. */
+    const int units = (int)rint(ldexp(fabs((double)value), mantissa - exponent));
+    const int bits = ((exponent - least) << mantissa) + units;
+    return sign | (uint8_t)(bits < most ? bits : most);
+}
+
+static inline uint8_t ptx_to_e4m3(float value) {
+    return ptx_to_fp8(value, 3, 7, 0x7e);
+}
+
+static inline uint8_t ptx_to_e5m2(float value) {
+    return ptx_to_fp8(value, 2, 15, 0x7b);
 }
 
 #endif

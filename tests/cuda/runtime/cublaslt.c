@@ -268,6 +268,13 @@ static const char *check_shapes(const description *d, const layout *a, const lay
     return NULL;
 }
 
+/* Of one row, column or term: versions of the library were seen to have no algorithm for some of these (PyTorch keeps
+ * them away from it). Here it never has. */
+static bool is_thin(const description *d, const layout *a, const layout *r) {
+    const uint64_t depth = d->transpose_a == CUBLAS_OP_T ? a->rows : a->columns;
+    return depth == 1 || r->rows == 1 || r->columns == 1;
+}
+
 static cublasStatus_t refuse(const char *why, cublasStatus_t status) {
     emulated_refuse(cudaErrorInvalidValue, "cuBLASLt: %s", why);
     cudaGetLastError();
@@ -287,7 +294,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     if (wrong) return refuse(wrong, CUBLAS_STATUS_NOT_SUPPORTED);
     wrong = check_shapes(of, (void *)a, (void *)b, (void *)c, (void *)d);
     if (wrong) return refuse(wrong, CUBLAS_STATUS_INVALID_VALUE);
-    if (most < 1) return CUBLAS_STATUS_INVALID_VALUE;
+    if (most < 1 || is_thin(of, (void *)a, (void *)d)) return CUBLAS_STATUS_INVALID_VALUE;
     algorithm chosen = {.magic = MAGIC, .workspace = p->workspace < NEEDED_WORKSPACE ? 0 : NEEDED_WORKSPACE};
     memcpy(chosen.alignment, p->alignment, sizeof chosen.alignment);
     *count = most < ALGORITHMS ? most : ALGORITHMS;
@@ -459,7 +466,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t made
             (uint64_t)layouts[i]->batch_stride * size_of(layouts[i]->type) % chosen.alignment[i])
             return refuse("later ones of a batch are aligned less than was promised", CUBLAS_STATUS_NOT_SUPPORTED);
     }
-    if (workspace_bytes < chosen.workspace || (chosen.workspace && (uintptr_t)workspace % 16))
+    if (workspace_bytes < chosen.workspace || (chosen.workspace && (uintptr_t)workspace % 256))
         return refuse("the workspace is smaller than the algorithm's, or not aligned", CUBLAS_STATUS_INVALID_VALUE);
     if (of->epilogue == CUBLASLT_EPILOGUE_BIAS && !of->bias) return refuse("no bias", CUBLAS_STATUS_INVALID_VALUE);
     product *p = calloc(1, sizeof *p);
