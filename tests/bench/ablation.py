@@ -142,13 +142,14 @@ class Variants:
 
     def prepared(self, keys):
         """A run that has the encoder of these keys and its cache."""
-        keys = {key: value for key, value in keys.items() if key.startswith(ENCODER)}
-        named = f"-{hashlib.sha256(repr(sorted(keys.items())).encode()).hexdigest()[:8]}" if keys else ""
+        encoder = {key: value for key, value in keys.items() if key.startswith(ENCODER)}
+        named = f"-{hashlib.sha256(repr(sorted(encoder.items())).encode()).hexdigest()[:8]}" if encoder else ""
         folder = self.arguments.folder / f"ablation-{self.name}-{self.recipe}{named}"
         with self.preparing:
             if not (folder / "cache" / self.name / "test" / "zarr.json").exists():
                 shutil.rmtree(folder, ignore_errors=True)
-                self.timed(folder, [self.config, "--stage", "autoencoder"], dict(keys, output=folder))
+                beside = {key: value for key, value in keys.items() if key.startswith(LOSSES)} if encoder else {}  # not all losses go with all encoders
+                self.timed(folder, [self.config, "--stage", "autoencoder"], dict(encoder | beside, output=folder))
                 subprocess.run([self.arguments.ups, "cache", "build", folder, "-q"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         return folder
 

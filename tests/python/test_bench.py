@@ -43,11 +43,11 @@ def test_ablations_train_operators_and_autoencoders(tmp_path):
         assert row["steps"] >= 1 and row["errors"][2] > 0 and (row["errors"][0] is None) == name.startswith("autoencoder")
 
 
-@pytest.mark.parametrize("task", ["advection", "sorption", "darcy", "water"])
+@pytest.mark.parametrize("task", ["gas1d", "darcy", "water"])
 def test_a_configuration_of_every_ablation_is_without_mistakes(tmp_path, task):
     variants = ablation.Variants(SimpleNamespace(ups=UPS, folder=tmp_path, share=0.01, train_data=None, test_data=None), task)
     for name, (keys, tasks) in ablation.VARIANTS.items():
         if tasks is None or task in tasks:
-            values = {key: 5 if value == ablation.LAST else value for key, value in keys.items()}
+            values = {"operator.rollout_steps": 8} | {key: 5 if value == ablation.LAST else value for key, value in keys.items()}
             done = ups("config", "check", variants.config, *(f"--set={key}={value}" for key, value in values.items()))
             assert done.returncode == 0, f"{name}: {done.stdout}{done.stderr}"
