@@ -14,19 +14,25 @@ from torch import nn
 from torch.nn import functional
 
 
+class HeadNorm(nn.RMSNorm):
+    """Under autocast in the dtype of what products gave: PyTorch's fused kernel wants one dtype."""
+
+    def forward(self, x):
+        return functional.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
+
+
 class Attention(nn.Module):
     def __init__(self, hidden, heads):
         super().__init__()
         self.heads = heads
         self.norm = nn.LayerNorm(hidden)
         self.qkv, self.output = nn.Linear(hidden, 3 * hidden), nn.Linear(hidden, hidden)
-        self.query_norm, self.key_norm = nn.RMSNorm(hidden // heads, eps=1e-6), nn.RMSNorm(hidden // heads, eps=1e-6)
+        self.query_norm, self.key_norm = HeadNorm(hidden // heads, eps=1e-6), HeadNorm(hidden // heads, eps=1e-6)
 
     def forward(self, x):
         batch, tokens, hidden = x.shape
         q, k, v = self.qkv(self.norm(x)).view(batch, tokens, 3, self.heads, hidden // self.heads).permute(2, 0, 3, 1, 4)
-        # Their numbers are those of the products, so that all three suit the fast attention.
-        mixed = functional.scaled_dot_product_attention(self.query_norm(q).to(v.dtype), self.key_norm(k).to(v.dtype), v)
+        mixed = functional.scaled_dot_product_attention(self.query_norm(q), self.key_norm(k), v)
         return self.output(mixed.transpose(1, 2).reshape(batch, tokens, hidden))
 
 

@@ -123,8 +123,8 @@ static void make_name_unique(survey *s, family *made) {
     }
 }
 
-/* Patches of several points where the grid allows, by docs/performance.md: smooth lines of 64 tokens or more, planes of a
- * thousand, whose waves and patterns want small patches, and steady ones, of two frames, of some hundreds. */
+/* Patches of several points where the grid allows, by docs/performance.md: smooth lines of 64 tokens or more, planes of
+ * a thousand, whose waves and patterns want small patches, and steady ones, of two frames, of some hundreds. */
 static void choose_patches(family *f) {
     const bool steady = f->shape.times == 2;
     const int64_t cells[] = {0, 64, steady ? 16 : 32, 8};

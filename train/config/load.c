@@ -329,7 +329,9 @@ static const ups_config_key model_keys[] = {
         KEY(BOOL, "conserve", model.core.conserve, "true", 0, 0,
             "on a grid of tokens: a mean over the domain that is the same in all training frames stays the same"),
         KEY(CHOICE, "update_norm", model.core.update_norm, "layer_norm", 0, 0,
-            "what normalises the core's output before it is added to z, of a fixed number of tokens: with tokens: grid nothing does", .choices = update_norms),
+            "what normalises the core's output before it is added to z, of a fixed number of tokens: with tokens: grid "
+            "nothing does",
+            .choices = update_norms),
         KEY(INT32, "history", model.core.history, "1", 1, UPS_MAX_HISTORY,
             "frames that the operator reads; more than 1 with tokens: grid"),
         KEY(INT32, "bundle", model.core.bundle, "1", 1, UPS_MAX_BUNDLE,

@@ -5,8 +5,8 @@
  * float32, results of float32 in float32; operands of float32 are rounded to TF32 where `tf32` allows it. Operands of
  * FP8 (E4M3, of which one may be E5M2 instead) have results in any of the others, and scales of their own: the library
  * has them for sizes that are multiples of 16, the first operand transposed and the second not. Which of the library's
- * algorithms runs is chosen when a product is made (choices.h). What the library refuses, such as matrices of one column,
- * is computed by a kernel of our own (plain.cu), but for FP8. */
+ * algorithms runs is chosen when a product is made (choices.h). What the library refuses, such as matrices of one
+ * column, is computed by a kernel of our own (plain.cu), but for FP8. */
 #ifndef UPS_MODEL_CUDA_PRODUCTS_PRODUCT_H
 #define UPS_MODEL_CUDA_PRODUCTS_PRODUCT_H
 

@@ -58,7 +58,8 @@ static inline uint16_t ptx_to_bf16(float value) {
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* FP8 to nearest even; what is too large, an infinity among it, becomes `most`, and a NaN 0x7f (PTX ISA, cvt.satfinite). */
+/* FP8 to nearest even; what is too large, an infinity among it, becomes `most`, and a NaN 0x7f (PTX ISA,
+ * cvt.satfinite). */
 static inline uint8_t ptx_to_fp8(float value, int mantissa, int bias, uint8_t most) {
     if (isnan(value)) return 0x7f;
     const uint8_t sign = signbit(value) ? 0x80 : 0;
