@@ -22,8 +22,8 @@ def ops(name):
     return "test_ops_emulated", "cuda.test_ops.forward", {"UPS_TEST_OPS": name}
 
 
-DEVICE = "test_feed_emulated", "cuda.test_feed.forward", {}
-OPTIMIZER = "test_optimizer_emulated", "cuda.test_optimizer.random", {}
+DEVICE = "test_device_emulated", "cuda.test_device.forward", {}
+OPTIMIZER = "test_ops_emulated", "cuda.test_ops.forward", {}
 MUON = "optimizer_steps_emulated ups", "cuda.muon", {}
 FP8 = "test_fp8", "cuda.test_fp8.forward", {}
 FP8_89 = "test_fp8_89", "cuda.test_fp8_89.forward", {}

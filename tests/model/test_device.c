@@ -112,6 +112,40 @@ CLAIM(the_streams_take_turns_where_events_say_so) {
     class->event_destroy(device, consumed);
 }
 
+/* Of any length that rows may have: short ones, and ones that a card's blocks go round for. */
+CLAIM(rows_are_gathered_from_anywhere) {
+    static const size_t lengths[] = {2, 6, 1036, 8202, 16396, 65568};
+    enum { ROWS = 5, MOST = 65568 };
+    const ups_device_class *class = device->class;
+    if (!class->gather_ahead) skip_because("memory of the device '%s' is the host's", class->name);
+    unsigned char *host = malloc(ROWS * MOST), *back = malloc(ROWS * MOST);
+    void *from = NULL, *to = NULL, *places = NULL;
+    ups_event *gathered = event();
+    for (size_t i = 0; i < (size_t)ROWS * MOST; i++) host[i] = (unsigned char)(i * 7 + i / 251);
+    ok(class->allocate(device, ROWS * MOST, &from, &failure));
+    ok(class->allocate(device, ROWS * MOST, &to, &failure));
+    ok(class->allocate(device, ROWS * sizeof(void *), &places, &failure));
+    write_device(device, from, host, ROWS * MOST);
+    for (size_t n = 0; n < sizeof lengths / sizeof *lengths; n++) {
+        const void *rows[ROWS];
+        const int order[ROWS] = {3, 0, 4, 4, 1};
+        for (int i = 0; i < ROWS; i++) rows[i] = (char *)from + (size_t)order[i] * lengths[n];
+        write_device(device, places, rows, sizeof rows);
+        ok(class->gather_ahead(device, to, places, ROWS, lengths[n], &failure));
+        ok(class->event_record(device, gathered, UPS_STREAM_COPY, &failure));
+        ok(class->stream_wait(device, UPS_STREAM_COMPUTE, gathered, &failure));
+        ok(class->download(device, back, to, ROWS * lengths[n], &failure));
+        for (int i = 0; i < ROWS; i++)
+            assert_memory_equal(back + (size_t)i * lengths[n], host + (size_t)order[i] * lengths[n], lengths[n]);
+    }
+    class->event_destroy(device, gathered);
+    class->release(device, from);
+    class->release(device, to);
+    class->release(device, places);
+    free(host);
+    free(back);
+}
+
 CLAIM(results_come_back_in_the_order_they_were_taken_in) {
     ups_update_channel *channel = NULL;
     ups_update update;
