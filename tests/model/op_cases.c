@@ -17,6 +17,8 @@ const op_case op_cases[] = {
     {.name = "linear of the stream to float32, FP8 allowed", .kind = UPS_OP_LINEAR, .attributes = {.output_f32 = true, .fp8 = true}, .input_count = 4, .inputs = {S(3, 16, 48), C(32, 48), NONE, FP8}, .output = S(3, 16, 32), .training = true},
     {.name = "linear, odd sizes", .kind = UPS_OP_LINEAR, .input_count = 3, .inputs = {C(3, 7, 37), C(53, 37), V(53)}, .output = C(3, 7, 53)},
     {.name = "linear, one row, one feature", .kind = UPS_OP_LINEAR, .input_count = 3, .inputs = {C(1, 1), C(5, 1), V(5)}, .output = C(1, 5)},
+    {.name = "linear, one row, many features", .kind = UPS_OP_LINEAR, .input_count = 3, .inputs = {C(1, 300), C(40, 300), V(40)}, .output = C(1, 40)},
+    {.name = "linear, many rows, one feature out", .kind = UPS_OP_LINEAR, .input_count = 3, .inputs = {C(5, 60, 37), C(1, 37), V(1)}, .output = C(5, 60, 1)},
     {.name = "linear without bias", .kind = UPS_OP_LINEAR, .input_count = 3, .inputs = {C(65, 129), C(34, 129), NONE}, .output = C(65, 34)},
     {.name = "linear, many rows", .kind = UPS_OP_LINEAR, .input_count = 3, .inputs = {C(1000, 33), C(18, 33), V(18)}, .output = C(1000, 18)},
     {.name = "linear, wide", .kind = UPS_OP_LINEAR, .input_count = 3, .inputs = {C(70, 1000), C(130, 1000), V(130)}, .output = C(70, 130)},

@@ -356,7 +356,8 @@ static void check_adamw(ups_dtype compute, int64_t rested) {
     for (int i = 0; i < COUNT; i++) w[i] = ema[i] = (double)host[i];
     device->class->upload(device, buffers[0], host, sizeof host, &failure);
     device->class->upload(device, buffers[4], host, sizeof host, &failure);
-    const ups_range halves[] = {{0, COUNT / 2, 0}, {COUNT / 2, COUNT - COUNT / 2, COUNT / 2}};
+    enum { FIRST = COUNT / 2 + 2 }; /* three more than fours of them */
+    const ups_range halves[] = {{0, FIRST, 0}, {FIRST, COUNT - FIRST, FIRST}};
     ups_range *ranges = device_memory(sizeof halves);
     device->class->upload(device, ranges, halves, sizeof halves, &failure);
     /* Gradients that carry a loss scale of 2 are halved. */
