@@ -51,7 +51,7 @@ if(UPS_CUDA AND UPS_CUDA_NVCC)
       unset(UPS_CUDA_NVCC CACHE)
       unset(UPS_CUDA_HOST_COMPILER CACHE)
       set(UPS_CUDA_NVCC "")
-    elseif(CMAKE_MATCH_1 VERSION_LESS 12.3) # kernels of more than 4 KiB of arguments
+    elseif(CMAKE_MATCH_1 VERSION_LESS 12.3) # kernels of more than 4 KiB of arguments; older ones were not tried
       message(STATUS "Without CUDA: ${UPS_CUDA_ROOT} is of CUDA ${CMAKE_MATCH_1}, and 12.3 is the oldest that will do")
       unset(UPS_CUDA_NVCC CACHE)
       set(UPS_CUDA_NVCC "")

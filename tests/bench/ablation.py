@@ -132,7 +132,7 @@ class Variants:
     def __init__(self, arguments, name):
         self.arguments, self.name, self.sizes = arguments, name, accuracy.TASKS[name][4]
         # Of another recipe neither what was prepared nor rows are taken over.
-        self.recipe = hashlib.sha256(repr((accuracy.CONFIG, self.sizes)).encode()).hexdigest()[:8]
+        self.recipe = hashlib.sha256(repr((accuracy.CONFIG, accuracy.TASKS[name], arguments.share)).encode()).hexdigest()[:8]
         self.preparing = threading.Lock()
         train, test = accuracy.make_data(arguments, name)
         self.config = arguments.folder / f"ablation-{name}.yaml"

@@ -18,7 +18,7 @@ BETAS, EPSILON = (0.9, 0.99), 1e-8
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
 # name: shape, matrices in it (0: AdamW's). Some odd, one large enough for all threads together.
-SHAPES = {"square": ((48, 48), 1), "wide": ((17, 96), 1), "tall": ((131, 24), 1), "qkv": ((3 * 40, 40), 3), "row": ((1, 7), 1),
+SHAPES = {"square": ((48, 48), 1), "wide": ((17, 96), 1), "tall": ((131, 24), 1), "qkv": ((3 * 40, 40), 3), "row": ((1, 7), 1), "rows": ((3, 7), 3),
           "modes": ((5, 2 * 19, 21), 5), "large": ((260, 190), 1), "gain": ((48,), 0), "input": ((24, 9), 0)}
 
 

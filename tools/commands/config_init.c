@@ -274,7 +274,7 @@ static const char *choose_core(const survey *s) {
     for (const family *f = s->families; f < s->families + s->count; f++) {
         int64_t tokens = 1;
         for (int a = 0; a < f->shape.dims; a++) tokens *= (f->shape.grid[a] + f->patch[a] - 1) / f->patch[a];
-        if (tokens > most) most = tokens, dims = f->shape.dims;
+        if (tokens > most || (tokens == most && f->shape.dims > dims)) most = tokens, dims = f->shape.dims;
     }
     return most <= FEW ? "stack" : most <= SOME && dims == 2 ? "unet" : "spectral";
 }

@@ -86,7 +86,8 @@ enum { SUGGESTIONS = 8, ROUNDS = 3, LEAST_RUNS = 4, MOST_RUNS = 256 };
 static const float least_milliseconds = 0.2f; /* that are timed at once */
 static const float worth = 0.97f;             /* of the first suggestion's time: what another one may take at most */
 
-/* At most `most` algorithms, the library's favourite first. `aligned`: of a, b, c and d. */
+/* At most `most` algorithms, the library's favourite first; none where it has none for such shapes. `aligned`: of a, b,
+ * c and d. */
 static ups_status ask_library(ups_device *device, const ups_cuda_product *p, const uint32_t aligned[4], int most,
                               cublasLtMatmulHeuristicResult_t *found, int *count, ups_error *error) {
     static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
@@ -105,14 +106,16 @@ static ups_status ask_library(ups_device *device, const ups_cuda_product *p, con
                                                       &reduction, sizeof reduction);
     for (size_t i = 0; i < sizeof alignments / sizeof *alignments && status == CUBLAS_STATUS_SUCCESS; i++)
         status = cublasLtMatmulPreferenceSetAttribute(preference, alignments[i], &aligned[i], sizeof aligned[i]);
-    if (status == CUBLAS_STATUS_SUCCESS)
+    const bool asked = status == CUBLAS_STATUS_SUCCESS;
+    if (asked)
         status = cublasLtMatmulAlgoGetHeuristic(ups_cuda_blas(device), p->description, p->a, p->b, p->d, p->d,
                                                 preference, most, found, count);
     cublasLtMatmulPreferenceDestroy(preference);
-    UPS_TRY(check(status, "choosing an algorithm", error));
-    if (*count == 0)
-        return ups_fail(error, UPS_ERR_UNSUPPORTED, "cuBLASLt has no algorithm for a product of these shapes");
-    return UPS_OK;
+    if (asked && (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE)) {
+        *count = 0;
+        return UPS_OK;
+    }
+    return check(status, "choosing an algorithm", error);
 }
 
 /* Bytes from the first of a batch's matrices to the end of the last, in whole cache lines. */
@@ -241,10 +244,10 @@ static bool still_runs(ups_device *device, const ups_cuda_product *p, const cubl
            found.workspaceSize <= UPS_CUDA_LIBRARY_BYTES;
 }
 
-/* `of`: a, b and d. */
+/* `of`: a, b and d. *none: the library has no algorithm. */
 static ups_status choose_algorithm(ups_device *device, ups_cuda_product *p, const ups_cuda_matrix of[3],
                                    bool transpose_a, bool transpose_b, ups_cuda_product_options options, int64_t batch,
-                                   ups_error *error) {
+                                   bool *none, ups_error *error) {
     ups_cuda_choices *choices = ups_cuda_choices_of(device);
     const uint32_t d = alignment_of(of[2], batch);
     const uint32_t aligned[] = {alignment_of(of[0], batch), alignment_of(of[1], batch), d, d};
@@ -255,6 +258,8 @@ static ups_status choose_algorithm(ups_device *device, ups_cuda_product *p, cons
     if (choices && ups_cuda_choices_find(choices, name, &p->algorithm) && still_runs(device, p, &p->algorithm))
         return UPS_OK;
     UPS_TRY(ask_library(device, p, aligned, choices ? SUGGESTIONS : 1, found, &count, error));
+    *none = count == 0;
+    if (*none) return UPS_OK;
     const int best = choices && count > 1 ? find_fastest(device, p, options.bias, of, batch, found, count) : -1;
     p->algorithm = found[best < 0 ? 0 : best].algo;
     if (best >= 0) ups_cuda_choices_add(choices, name, &p->algorithm); /* what could not be tried is not kept */
@@ -285,10 +290,12 @@ ups_status ups_cuda_product_make(ups_device *device, ups_cuda_product *product, 
     UPS_TRY(make_layout(&product->a, a, batch, error));
     UPS_TRY(make_layout(&product->b, b, batch, error));
     UPS_TRY(make_layout(&product->d, product->result, batch, error));
-    ups_status status = choose_algorithm(device, product, (const ups_cuda_matrix[]){a, b, product->result}, transpose_a,
-                                         transpose_b, options, batch, error);
-    if (status != UPS_ERR_UNSUPPORTED || product->fp8) return status;
-    product->plain = (ups_cuda_plain_product){a, b, transpose_a, transpose_b, batch};
+    bool none = false;
+    UPS_TRY(choose_algorithm(device, product, (const ups_cuda_matrix[]){a, b, product->result}, transpose_a,
+                             transpose_b, options, batch, &none, error));
+    if (none && product->fp8)
+        return ups_fail(error, UPS_ERR_UNSUPPORTED, "cuBLASLt has no algorithm for a product of FP8 of these shapes");
+    if (none) product->plain = (ups_cuda_plain_product){a, b, transpose_a, transpose_b, batch};
     return UPS_OK;
 }
 

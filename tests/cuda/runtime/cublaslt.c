@@ -291,9 +291,12 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     const preference *p = (const preference *)(void *)wanted;
     *count = 0;
     const char *wrong = check_types(of, (void *)a, (void *)b, (void *)c, (void *)d);
-    if (wrong) return refuse(wrong, CUBLAS_STATUS_NOT_SUPPORTED);
-    wrong = check_shapes(of, (void *)a, (void *)b, (void *)c, (void *)d);
-    if (wrong) return refuse(wrong, CUBLAS_STATUS_INVALID_VALUE);
+    if (!wrong) wrong = check_shapes(of, (void *)a, (void *)b, (void *)c, (void *)d);
+    if (wrong) { /* the library would refuse it, too, as if it had no algorithm: no program means to ask that */
+        emulated_caller caller;
+        emulated_caller_take(&caller);
+        simt_fail(NULL, "%s: cuBLASLt: %s", emulated_caller_describe(&caller), wrong);
+    }
     if (most < 1 || is_thin(of, (void *)a, (void *)d)) return CUBLAS_STATUS_INVALID_VALUE;
     algorithm chosen = {.magic = MAGIC, .workspace = p->workspace < NEEDED_WORKSPACE ? 0 : NEEDED_WORKSPACE};
     memcpy(chosen.alignment, p->alignment, sizeof chosen.alignment);
