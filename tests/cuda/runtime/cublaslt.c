@@ -281,6 +281,16 @@ static cublasStatus_t refuse(const char *why, cublasStatus_t status) {
     return status;
 }
 
+bool emulated_may_be_refused;
+
+/* What is ill described looks to a program as if the library had no algorithm. */
+static cublasStatus_t refuse_to_choose(const char *why, cublasStatus_t status) {
+    if (emulated_may_be_refused) return refuse(why, status);
+    emulated_caller caller;
+    emulated_caller_take(&caller);
+    simt_fail(NULL, "%s: cuBLASLt: %s", emulated_caller_describe(&caller), why);
+}
+
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t made,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -291,12 +301,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     const preference *p = (const preference *)(void *)wanted;
     *count = 0;
     const char *wrong = check_types(of, (void *)a, (void *)b, (void *)c, (void *)d);
-    if (!wrong) wrong = check_shapes(of, (void *)a, (void *)b, (void *)c, (void *)d);
-    if (wrong) { /* the library would refuse it, too, as if it had no algorithm: no program means to ask that */
-        emulated_caller caller;
-        emulated_caller_take(&caller);
-        simt_fail(NULL, "%s: cuBLASLt: %s", emulated_caller_describe(&caller), wrong);
-    }
+    if (wrong) return refuse_to_choose(wrong, CUBLAS_STATUS_NOT_SUPPORTED);
+    wrong = check_shapes(of, (void *)a, (void *)b, (void *)c, (void *)d);
+    if (wrong) return refuse_to_choose(wrong, CUBLAS_STATUS_INVALID_VALUE);
     if (most < 1 || is_thin(of, (void *)a, (void *)d)) return CUBLAS_STATUS_INVALID_VALUE;
     algorithm chosen = {.magic = MAGIC, .workspace = p->workspace < NEEDED_WORKSPACE ? 0 : NEEDED_WORKSPACE};
     memcpy(chosen.alignment, p->alignment, sizeof chosen.alignment);

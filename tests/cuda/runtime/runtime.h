@@ -130,6 +130,9 @@ void emulated_capability(int *major, int *minor); /* of the card */
 /* Remembers an error for cudaGetLastError and says why. */
 cudaError_t emulated_refuse(cudaError_t code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Set by programs that mean to describe products that cuBLASLt refuses; others are stopped there. */
+extern bool emulated_may_be_refused;
+
 /* One call at a time: put at the top of each. */
 void emulated_lock(void);
 void emulated_unlock(const int *unused);
