@@ -30,6 +30,7 @@ typedef struct cuda_device {
     offloaded *offloaded;
     char name[256];
     int capability[2]; /* major, minor */
+    size_t most_shared;
     uint64_t planned;  /* bytes of an absent card: no stream, no library; 0: there is one */
 } cuda_device;
 
@@ -47,6 +48,10 @@ cublasLtHandle_t ups_cuda_blas(ups_device *device) {
 
 ups_cuda_choices *ups_cuda_choices_of(ups_device *device) {
     return of(device)->choice == UPS_KERNELS_FASTEST ? of(device)->choices : NULL;
+}
+
+size_t ups_cuda_most_shared(ups_device *device) {
+    return of(device)->most_shared;
 }
 
 bool ups_cuda_only_plans(ups_device *device) {
@@ -443,6 +448,7 @@ static ups_status open_parts(cuda_device *d, ups_error *error) {
     d->device.card = d->name;
     d->capability[0] = properties.major;
     d->capability[1] = properties.minor;
+    d->most_shared = properties.sharedMemPerBlockOptin;
     if (properties.major < LEAST) {
         return ups_fail(error, UPS_ERR_UNSUPPORTED,
                         "%s is of compute capability %d.%d; the kernels are for 8.0 (Ampere) and later", d->name,

@@ -3,7 +3,7 @@
 // 2205.14135, algorithm 1), and keeps the log-sum-exp for backward (attention_backward.cu).
 //
 // 1/rms of all rows is found first, by a kernel that reads them once: blocks that share keys would find it again and again.
-#include "model/cuda/attention/attention.cuh"
+#include "model/cuda/attention/attention_short.h"
 
 // 1/rms of a row of a head; eight lanes a row.
 static __global__ void __launch_bounds__(THREADS) attention_norms(const __grid_constant__ attention_call c, int64_t count) {
@@ -184,8 +184,9 @@ static ups_status prepare(ups_device *device, const ups_op_call *call, bool back
 static ups_status forward(ups_device *device, const ups_op_call *call, ups_error *error) {
     attention_call c = attention_call_of(call);
     cudaStream_t stream = ups_cuda_stream(device);
+    if (has_gains(call) && !c.rms) c.rms = (float *)call->workspace;
+    if (attention_is_short(device, c, false)) return attention_short_forward(device, c, error);
     if (has_gains(call)) {
-        if (!c.rms) c.rms = (float *)call->workspace;
         int64_t count = norms_of(c);
         attention_norms<<<blocks_for(count * LANES_A_ROW, 1), THREADS, 0, stream>>>(c, count);
         UPS_TRY(ups_cuda_launched("norms of attention", error));

@@ -4,7 +4,7 @@
 // One kernel owns queries and makes dQ, another owns keys and makes dK and dV: scores are found twice, and nothing is added to
 // from two sides. Gradients of the bias are a third kernel, whose blocks add dS over samples before they sort it by
 // offset. Gradients of gains and of the bias are partial sums by block, added in the order of blocks.
-#include "model/cuda/attention/attention.cuh"
+#include "model/cuda/attention/attention_short.h"
 
 // The bias's gradients: blocks that are enough to fill a card, and samples that a block takes at least where there are as many.
 enum { BIAS_BLOCKS = 1024, BIAS_SAMPLES = 4 };
@@ -384,7 +384,8 @@ static int64_t delta_floats(const attention_call &c) {
 int64_t attention_backward_floats(const attention_call &c) {
     int64_t gains = sums_floats(most_row_blocks(c), c.width);
     int64_t bias = sums_floats(most_bias_blocks(c), (int64_t)c.windows.offsets * c.heads);
-    return delta_floats(c) + (gains > bias ? gains : bias);
+    int64_t all = delta_floats(c) + (gains > bias ? gains : bias), in_short = 2 * sums_floats(c.batch * c.heads, c.width);
+    return all > in_short ? all : in_short;
 }
 
 static ups_status add_sums(ups_device *device, float *sums, int64_t blocks, int64_t width, const ups_op_call *call, int input,
@@ -431,8 +432,22 @@ static ups_status make_gradients(ups_device *device, const ups_op_call *call, at
     return add_sums(device, sums, b.count, (int64_t)c.windows.offsets * c.heads, call, 5, error);
 }
 
+// Of short sequences: the sums of both gains beside each other.
+static ups_status make_short_gradients(ups_device *device, const ups_op_call *call, attention_call c, ups_error *error) {
+    const int64_t blocks = c.batch * c.heads;
+    float *const sums[] = {(float *)call->workspace, (float *)call->workspace + sums_floats(blocks, c.width)};
+    const bool gain_q = c.gain_q && is_present(&call->input_gradients[2]);
+    const bool gain_k = c.gain_k && is_present(&call->input_gradients[3]);
+    if (gain_q) c.gains_of_q = sums[0];
+    if (gain_k) c.gains_of_k = sums[1];
+    UPS_TRY(attention_short_backward(device, c, error));
+    if (gain_q) UPS_TRY(add_sums(device, sums[0], blocks, c.width, call, 2, error));
+    return gain_k ? add_sums(device, sums[1], blocks, c.width, call, 3, error) : UPS_OK;
+}
+
 ups_status attention_backward(ups_device *device, const ups_op_call *call, ups_error *error) {
     attention_call c = attention_call_of(call);
+    if (attention_is_short(device, c, true)) return make_short_gradients(device, call, c, error);
     const int64_t count = delta_floats(c);
     c.delta = (float *)call->workspace;
     attention_delta<<<blocks_for(count * LANES_A_ROW, 1), THREADS, 0, ups_cuda_stream(device)>>>(c, count);

@@ -39,6 +39,12 @@ void emulated_capability(int *major, int *minor) {
     if (given) sscanf(given, "%d.%d", major, minor);
 }
 
+size_t emulated_most_shared(void) {
+    int major, minor;
+    emulated_capability(&major, &minor);
+    return (size_t)(major >= 9 ? 227 : major == 8 && minor > 0 ? 99 : 163) << 10;
+}
+
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device) {
     memset(properties, 0, sizeof *properties);
     snprintf(properties->name, sizeof properties->name, "emulated, no card");
@@ -48,8 +54,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
     properties->maxThreadsPerMultiProcessor = 2048;
     properties->warpSize = 32;
     properties->sharedMemPerBlock = 48 << 10;
-    properties->sharedMemPerBlockOptin = 163 << 10;
-    properties->sharedMemPerMultiprocessor = 164 << 10;
+    properties->sharedMemPerBlockOptin = emulated_most_shared();
+    properties->sharedMemPerMultiprocessor = properties->sharedMemPerBlockOptin + (1 << 10);
     properties->totalGlobalMem = (size_t)8 << 30;
     return cudaSuccess;
 }

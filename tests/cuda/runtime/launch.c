@@ -92,8 +92,9 @@ cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute at
     if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize)
         return emulated_refuse(cudaErrorInvalidValue, "attribute %d of a kernel is not emulated", attribute);
-    if (value < 0 || (size_t)value + kernel_of(s)->shared_bytes > (size_t)(163 << 10))
-        return emulated_refuse(cudaErrorInvalidValue, "%d bytes of shared memory; a block of sm_80 has 163 KB", value);
+    if (value < 0 || (size_t)value + kernel_of(s)->shared_bytes > emulated_most_shared())
+        return emulated_refuse(cudaErrorInvalidValue, "%d bytes of shared memory; a block has %zu", value,
+                               emulated_most_shared());
     s->dynamic_shared = (size_t)value;
     return cudaSuccess;
 }

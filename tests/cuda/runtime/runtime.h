@@ -126,6 +126,7 @@ void emulated_copy_run(uint32_t work, emulated_body *body);
 void emulated_fill_run(uint32_t work, emulated_body *body);
 
 void emulated_capability(int *major, int *minor); /* of the card */
+size_t emulated_most_shared(void);                /* bytes of a block, with asking */
 
 /* Remembers an error for cudaGetLastError and says why. */
 cudaError_t emulated_refuse(cudaError_t code, const char *format, ...) __attribute__((format(printf, 2, 3)));
