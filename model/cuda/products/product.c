@@ -310,18 +310,21 @@ ups_dtype ups_cuda_product_bias(const ups_cuda_product *product) {
     return product->fp8 && product->result.dtype == UPS_F32 ? UPS_BF16 : product->result.dtype;
 }
 
+static bool is_aligned(const void *memory) {
+    return (uintptr_t)memory % UPS_CUDA_PROMISED == 0;
+}
+
 ups_status ups_cuda_product_scale(const ups_cuda_product *product, const float *a, const float *b, ups_error *error) {
     const void *const scales[] = {a, b};
     const cublasLtMatmulDescAttributes_t attributes[] = {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
                                                          CUBLASLT_MATMUL_DESC_B_SCALE_POINTER};
+    if (!is_aligned(a) || !is_aligned(b))
+        return ups_fail(error, UPS_ERR_ARGUMENT, "products: scales of FP8 begin at multiples of %d bytes on CUDA",
+                        UPS_CUDA_PROMISED);
     for (int i = 0; i < 2; i++) /* as with a bias: a call at a time issues */
         UPS_TRY(check(cublasLtMatmulDescSetAttribute(product->description, attributes[i], &scales[i], sizeof scales[i]),
                       "a product", error));
     return UPS_OK;
-}
-
-static bool is_aligned(const void *memory) {
-    return (uintptr_t)memory % UPS_CUDA_PROMISED == 0;
 }
 
 ups_status ups_cuda_product_run(ups_device *device, const ups_cuda_product *product, const void *a, const void *b,
