@@ -1,5 +1,6 @@
 #include "model/cuda/products/product.h"
 
+#include <math.h>
 #include <stdio.h>
 
 static cudaDataType type_of(ups_dtype dtype) {
@@ -82,8 +83,9 @@ static uint32_t alignment_of(ups_cuda_matrix m, int64_t batch) {
 /* ---- the algorithm -------------------------------------------------------------------------------------------------
  */
 
-enum { SUGGESTIONS = 8, ROUNDS = 3, LEAST_RUNS = 4, MOST_RUNS = 256 };
+enum { SUGGESTIONS = 16, ROUNDS = 3, LEAST_RUNS = 4, MOST_RUNS = 256 };
 static const float least_milliseconds = 0.2f; /* that are timed at once */
+static const float hopeless = 1.5f;           /* times the best of single runs: not timed any further */
 static const float worth = 0.97f;             /* of the first suggestion's time: what another one may take at most */
 
 /* At most `most` algorithms, the library's favourite first; none where it has none for such shapes. `aligned`: of a, b,
@@ -184,14 +186,20 @@ static int runs_for(float milliseconds) {
 static void time_all(ups_device *device, const ups_cuda_product *p, const cublasLtMatmulHeuristicResult_t *found,
                      int count, const trial *t, float *least) {
     int runs[SUGGESTIONS];
+    float best = INFINITY;
     for (int i = 0; i < count; i++) {
         least[i] = found[i].state == CUBLAS_STATUS_SUCCESS ? time_of(device, p, &found[i].algo, 1, t) : -1.0f;
         if (least[i] >= 0.0f) least[i] = time_of(device, p, &found[i].algo, 1, t); /* the first one warmed up */
+        if (least[i] >= 0.0f) best = fminf(best, least[i]);
         runs[i] = runs_for(least[i]);
+    }
+    for (int i = 0; i < count; i++) {
+        if (least[i] > hopeless * best) runs[i] = 0;
     }
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i < count; i++) {
-            const float time = least[i] >= 0.0f ? time_of(device, p, &found[i].algo, runs[i], t) : -1.0f;
+            if (least[i] < 0.0f || runs[i] == 0) continue;
+            const float time = time_of(device, p, &found[i].algo, runs[i], t);
             if (round == 0 || time < least[i]) least[i] = time;
         }
     }
