@@ -113,11 +113,16 @@ static ups_tensor describe_tensor(const ups_graph *graph, ups_value value) {
     return (ups_tensor){.dtype = info->dtype, .shape = info->shape};
 }
 
-/* A parameter that is read from the weights' copy in the compute dtype. What was measured is exact. */
-static bool is_compute_copy(const ups_graph *graph, const ups_node *node, int input) {
-    if (graph->compute == UPS_F32 || !(ups_op_describe(node->kind)->compute_inputs >> input & 1)) return false;
-    const ups_value_info *info = ups_graph_info(graph, ups_graph_root(graph, node->inputs[input]));
+/* A parameter that the weights have a copy of in the compute dtype. What was measured is exact. */
+static bool has_compute_copy(const ups_graph *graph, ups_value value) {
+    if (graph->compute == UPS_F32 || value == UPS_NO_VALUE) return false;
+    const ups_value_info *info = ups_graph_info(graph, ups_graph_root(graph, value));
     return info->kind == UPS_VALUE_PARAMETER && !ups_parameters_get(graph->parameters, info->parameter)->init.fixed;
+}
+
+/* Such a parameter that is read from the copy alone. */
+static bool is_compute_copy(const ups_graph *graph, const ups_node *node, int input) {
+    return (ups_op_describe(node->kind)->compute_inputs >> input & 1) && has_compute_copy(graph, node->inputs[input]);
 }
 
 /* The gradients that node `n`'s kernel has to write: those wanted that are not there already. */
@@ -137,6 +142,7 @@ static ups_op_call describe_call(const ups_step *step, int32_t n, uint32_t gradi
     ups_op_call call = {.kind = node->kind,
                         .attributes = node->attributes,
                         .input_count = node->input_count,
+                        .copies_dtype = graph->compute,
                         .output = describe_tensor(graph, node->output)};
     for (int i = 0; i < node->input_count; i++) {
         call.inputs[i] = describe_tensor(graph, node->inputs[i]);
@@ -247,10 +253,11 @@ static void address_entry(ups_step *step, int32_t at) {
         ups_value value = node->inputs[i];
         if (value == UPS_NO_VALUE || !(reads >> i & 1)) continue;
         call->inputs[i].data = value_address(step, value, at);
-        if (is_compute_copy(graph, node, i)) {
-            const ups_value_info *info = ups_graph_info(graph, ups_graph_root(graph, value));
-            call->inputs[i].data = step->weights.compute + weight_offset(step, info);
-        }
+        if (!has_compute_copy(graph, value)) continue;
+        const ups_value_info *info = ups_graph_info(graph, ups_graph_root(graph, value));
+        uint16_t *copy = step->weights.compute + weight_offset(step, info);
+        if (is_compute_copy(graph, node, i)) call->inputs[i].data = copy;
+        call->copies[i] = copy;
     }
     if (!gradients) return;
     call->output_gradient.data = gradient_address(step, node->output);

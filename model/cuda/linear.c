@@ -5,8 +5,8 @@
  * The operands' dtype is that of W; x and dy are converted to it in the workspace where they differ, and a result that
  * the library has not for such operands (half of float32) is made in float32 there and converted.
  *
- * A bias is added by the library's epilogue, which wants it in a dtype of its own: a copy of it is made first, as short
- * as one row.
+ * A bias is added by the library's epilogue, which wants it in a dtype of its own: the weights' copy in the compute
+ * dtype, which the optimizer keeps, or one that is made first.
  *
  * In FP8, while training, operands are rounded in the workspace before each product (fp8/fp8.h), transposed where sums
  * run down their columns. Evaluation, and shapes that FP8 has no products for, are as without it. */
@@ -242,6 +242,13 @@ static ups_status in_dtype(ups_device *device, const ups_tensor *tensor, ups_dty
     return ups_cuda_convert(device, tensor, &to, false, error);
 }
 
+static ups_status bias_in_dtype(ups_device *device, const ups_op_call *call, ups_dtype dtype, void *copy,
+                                const void **bias, ups_error *error) {
+    *bias = call->copies[2];
+    if (*bias && call->copies_dtype == dtype) return UPS_OK;
+    return in_dtype(device, &call->inputs[2], dtype, copy, bias, error);
+}
+
 static ups_status forward(ups_device *device, const ups_op_call *call, ups_error *error) {
     const plan *p = call->state;
     const ups_cuda_product *product = runs_in_fp8(call) ? &p->fp8.forward : &p->own.forward;
@@ -252,7 +259,7 @@ static ups_status forward(ups_device *device, const ups_op_call *call, ups_error
         UPS_TRY(cast_forward(device, call, &x, &w, error));
     else
         UPS_TRY(in_dtype(device, &call->inputs[0], p->operands, workspace + p->cast_x, &x, error));
-    UPS_TRY(in_dtype(device, &call->inputs[2], ups_cuda_product_bias(product), workspace + p->bias, &bias, error));
+    UPS_TRY(bias_in_dtype(device, call, ups_cuda_product_bias(product), workspace + p->bias, &bias, error));
     UPS_TRY(run_product(device, call, product, w, x, bias, made, false, error));
     return has_gelu(call) ? ups_cuda_gelu_rows(device, made, &call->output, error) : UPS_OK;
 }

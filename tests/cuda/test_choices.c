@@ -79,6 +79,15 @@ CLAIM(the_fastest_is_found_once_and_kept) {
     ups_device_close(device);
 }
 
+CLAIM(what_is_far_behind_is_run_twice_and_no_more) {
+    enum { ALL = 3 + 1 + 2, ROUNDS = 3, RUNS = 4 };
+    double trying;
+    ups_device *device = open_device(scratch("bounded.txt"));
+    time_of(device, false, &trying);
+    assert_true(trying == 2 * ALL + ROUNDS * RUNS * FASTEST);
+    ups_device_close(device);
+}
+
 CLAIM(lines_that_are_not_whole_are_passed_over) {
     const char *path = scratch("damaged.txt");
     double trying;

@@ -343,6 +343,58 @@ CLAIM(products_in_batches_are_refused_where_they_do_not_fit) {
     free(a), free(b), free(made);
 }
 
+static cublasLtMatrixLayout_t matrix(cudaDataType type, uint64_t rows, uint64_t columns) {
+    cublasLtMatrixLayout_t made;
+    cublasLtMatrixLayoutCreate(&made, type, rows, columns, (int64_t)rows);
+    return made;
+}
+
+static void point_to(cublasLtMatmulDesc_t of, cublasLtMatmulDescAttributes_t attribute, const void *vector) {
+    assert_int_equal(cublasLtMatmulDescSetAttribute(of, attribute, &vector, sizeof vector), CUBLAS_STATUS_SUCCESS);
+}
+
+/* One of FP8 with all that may lie beside its matrices. */
+CLAIM(products_whose_biases_or_scales_lie_anywhere_are_refused) {
+    enum { SIZE = 16 };
+    static const cublasLtMatmulDescAttributes_t vectors[] = {
+        CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, CUBLASLT_MATMUL_DESC_BIAS_POINTER};
+    enum { VECTORS = sizeof vectors / sizeof *vectors };
+    const float one = 1.0f, zero = 0.0f;
+    const cublasOperation_t turned = CUBLAS_OP_T;
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    float *zeros = calloc(2 * SIZE * SIZE, sizeof *zeros);
+    void *a = up(zeros, SIZE * SIZE), *b = up(zeros, SIZE * SIZE), *d = room(2 * SIZE * SIZE);
+    char *vector = up(zeros, 4 * SIZE);
+    cublasLtMatrixLayout_t operand = matrix(CUDA_R_8F_E4M3, SIZE, SIZE), result = matrix(CUDA_R_16BF, SIZE, SIZE);
+    cublasLtHandle_t handle;
+    cublasLtMatmulDesc_t of;
+    cublasLtMatmulPreference_t preference;
+    cublasLtMatmulHeuristicResult_t found;
+    int count;
+    cublasLtCreate(&handle);
+    cublasLtMatmulDescCreate(&of, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    cublasLtMatmulDescSetAttribute(of, CUBLASLT_MATMUL_DESC_TRANSA, &turned, sizeof turned);
+    cublasLtMatmulDescSetAttribute(of, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    for (int i = 0; i < VECTORS; i++) point_to(of, vectors[i], vector);
+    cublasLtMatmulPreferenceCreate(&preference);
+    assert_int_equal(
+        cublasLtMatmulAlgoGetHeuristic(handle, of, operand, operand, result, result, preference, 1, &found, &count),
+        CUBLAS_STATUS_SUCCESS);
+    for (int i = 0; i <= VECTORS; i++) { /* that one a little further; in the end none */
+        if (i < VECTORS) point_to(of, vectors[i], vector + 8);
+        assert_int_equal(cublasLtMatmul(handle, of, &one, a, operand, b, operand, &zero, d, result, d, result,
+                                        &found.algo, NULL, 0, stream),
+                         i < VECTORS ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS);
+        if (i < VECTORS) point_to(of, vectors[i], vector + 16);
+    }
+    free(down(d, 2 * SIZE * SIZE));
+    free(zeros);
+    cublasLtMatrixLayoutDestroy(operand);
+    cublasLtMatrixLayoutDestroy(result);
+    cublasLtMatmulPreferenceDestroy(preference);
+    cublasLtMatmulDescDestroy(of);
+}
+
 CLAIM(integers_wrap_divide_and_shift_as_in_c) {
     enum { N = 777 };
     int32_t a[N], b[N];

@@ -3,6 +3,7 @@
 #include "base/half.h"
 #include "base/random.h"
 #include "model/cuda/fp8/fp8.h"
+#include "model/cuda/products/product.h"
 #include "model/devices/devices.h"
 #include "model/update_channel.h"
 #include "tests/model/claims.h"
@@ -320,6 +321,22 @@ CLAIM(a_layer_multiplies_the_rounded_operands) {
     free(w);
     free(dy);
     destroy_layer(&l);
+}
+
+/* The library multiplies by scales that lie so, and by no others. */
+CLAIM(scales_begin_at_multiples_of_16_bytes) {
+    const ups_cuda_matrix square = {.rows = ROWS, .columns = ROWS, .dtype = UPS_E4M3};
+    ups_cuda_matrix result = square;
+    ups_cuda_product product = {0};
+    float *scales = device_memory(8 * sizeof *scales);
+    result.dtype = UPS_F32;
+    ok(ups_cuda_product_make(device, &product, square, true, square, false, result, (ups_cuda_product_options){0},
+                             &failure));
+    ok(ups_cuda_product_scale(&product, scales, scales + 4, &failure));
+    refused(ups_cuda_product_scale(&product, scales, scales + 2, &failure), UPS_ERR_ARGUMENT, "multiples of 16 bytes");
+    refused(ups_cuda_product_scale(&product, scales + 1, scales, &failure), UPS_ERR_ARGUMENT, "multiples of 16 bytes");
+    ups_cuda_product_release(&product);
+    release(scales);
 }
 
 /* In evaluation, and with rows that FP8 has no products for. */

@@ -1,5 +1,6 @@
 /* Steps on the CPU: run options mean what they say, weights may be bound, memory is what was promised, and nothing is
  * allocated once training runs. */
+#include "base/half.h"
 #include "model/differentiate.h"
 #include "tests/model/claims.h"
 #include "tests/model/step_models.h"
@@ -151,6 +152,38 @@ CLAIM(a_step_runs_on_a_slice_that_holds_its_parameters_and_refuses_another) {
     assert_true(loss_of(&m) == expected);
     ups_weights_release(device, &slice);
     end(m);
+}
+
+/* Devices may read the rounded copy of a bias, of which only a float32 result shows that it was rounded. */
+CLAIM(a_bias_is_added_as_the_result_holds_it) {
+    enum { ROWS = 4, WIDTH = 16 };
+    const ups_init zeros = {.kind = UPS_INIT_ZEROS};
+    for (int f32 = 0; f32 < 2; f32++) {
+        model m = begin(UPS_BF16);
+        ups_value x = float_input(&m, "x", UPS_SHAPE(ROWS, WIDTH));
+        ups_value w = ups_graph_parameter(m.graph, "w", UPS_SHAPE(WIDTH, WIDTH), zeros);
+        ups_value first = ups_graph_parameter(m.graph, "first", UPS_SHAPE(WIDTH), small);
+        ups_value second = ups_graph_parameter(m.graph, "second", UPS_SHAPE(WIDTH), small);
+        ups_value y = ups_linear(m.graph, ups_linear(m.graph, x, w, first, false), w, second, f32);
+        ups_graph_keep(m.graph, y);
+        ready(&m);
+        upload_random(&m, "x", 1);
+        ok(ups_step_run(m.step, &(ups_step_run_options){0}, &failure));
+        float *values = values_of(&m), made[ROWS * WIDTH];
+        const float *bias =
+            values + ups_parameters_get(m.parameters, ups_parameters_find(m.parameters, "second"))->offset;
+        ups_bf16 rounded[WIDTH], bits[ROWS * WIDTH];
+        ups_f32_to_bf16(bias, rounded, WIDTH);
+        ok(ups_step_download(m.step, y, f32 ? (void *)made : bits, f32 ? sizeof made : sizeof bits, &failure));
+        for (int row = 0; row < ROWS; row++) {
+            if (f32)
+                assert_memory_equal(made + row * WIDTH, bias, sizeof *made * WIDTH);
+            else
+                assert_memory_equal(bits + row * WIDTH, rounded, sizeof rounded);
+        }
+        free(values);
+        end(m);
+    }
 }
 
 CLAIM(nothing_is_allocated_after_the_first_step) {

@@ -1,11 +1,16 @@
 // Operands of products in FP8: scales decided once a step, elements rounded by them, as they lie and transposed in one
 // pass, since the library multiplies matrices whose sums run along rows alone.
 #include "model/cuda/elements.cuh"
+#include <stddef.h>
 extern "C" {
 #include "model/cuda/fp8/fp8.h"
+#include "model/cuda/products/product.h"
 }
 
 static_assert(sizeof(ups_cuda_fp8_state) == UPS_FP8_NUMBERS * sizeof(float), "a parameter holds it");
+static_assert(offsetof(ups_cuda_fp8_state, inverse) % UPS_CUDA_PROMISED == 0 &&
+                  sizeof(ups_cuda_fp8_state) % UPS_CUDA_PROMISED == 0,
+              "`inverse` of each operand lies as the library wants it");
 
 // A format by its bits: exponents are `bias` more than they say, and `mantissa` bits follow.
 template <ups_dtype DTYPE> struct format;

@@ -7,13 +7,14 @@
 
 enum { UPS_CUDA_FP8_BEFORE = UPS_FP8_NUMBERS - 4 /* steps that a scale is decided by */ };
 
-/* Of an operand, in device memory. Elements are multiplied by `scale` and rounded; a product multiplies by `inverse`.
+/* Of an operand, in device memory. Elements are multiplied by `scale` and rounded; a product multiplies by `inverse`,
+ * which begins the state, since the library wants what it multiplies by at multiples of 16 bytes (product.h).
  * The scale stays for a step. It is a power of two, so that nothing but the rounding to eight bits changes: the largest
  * by which the largest magnitude of the steps before stays within the format's range, or that of the very operand,
  * where no step before is known of. What is larger than that becomes the format's largest number. */
 typedef struct ups_cuda_fp8_state {
+    float inverse, scale;              /* all zeros at first */
     float step;                        /* that the scale is of, counted from 1, modulo 2^20; 0: none yet */
-    float scale, inverse;              /* all zeros at first */
     float now;                         /* largest magnitude in this step so far */
     float before[UPS_CUDA_FP8_BEFORE]; /* of steps before, the last one first; 0: not known */
 } ups_cuda_fp8_state;

@@ -58,7 +58,8 @@ ups_status ups_cuda_product_make(ups_device *device, ups_cuda_product *product, 
 void ups_cuda_product_release(ups_cuda_product *product);
 /* The dtype that a bias has to be in. */
 ups_dtype ups_cuda_product_bias(const ups_cuda_product *product);
-/* Operands of FP8: what the elements of a and b are multiplied by, in device memory, from the next run on. */
+/* Operands of FP8: what the elements of a and b are multiplied by, in device memory, from the next run on. Refuses what
+ * is aligned less than was promised: the library has no algorithm for it. */
 ups_status ups_cuda_product_scale(const ups_cuda_product *product, const float *a, const float *b, ups_error *error);
 
 /* Issues it: `d` = product, or `d` += product; `bias` NULL where there is none, `workspace` UPS_CUDA_LIBRARY_BYTES that

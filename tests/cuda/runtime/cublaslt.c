@@ -1,6 +1,7 @@
 /* The calls of cuBLASLt that a product takes, in float64. What the real one refuses is refused: other layouts and types
  * than its table of kernels has (cuBLASLt documentation, cublasLtMatmul), dimensions that do not fit together, operands
- * less aligned than was promised when the algorithm was chosen, less workspace than it was chosen for.
+ * less aligned than was promised when the algorithm was chosen, biases and scales of FP8 that are aligned less than
+ * kernels load them (an H200 refused scales at a multiple of 8 bytes), less workspace than it was chosen for.
  *
  * An algorithm remembers what it was promised. There are three for each product, which compute the same and take 3, 1
  * and 2 milliseconds of the emulated clock. The workspace is overwritten, as the real one's is. */
@@ -43,7 +44,7 @@ typedef struct algorithm {
 } algorithm;
 _Static_assert(sizeof(algorithm) <= sizeof(cublasLtMatmulAlgo_t), "it is kept in the library's struct");
 
-enum { MAGIC = 0x75707321, DEFAULT_ALIGNMENT = 256 };
+enum { MAGIC = 0x75707321, DEFAULT_ALIGNMENT = 256, VECTOR_ALIGNMENT = 16 /* of biases and scales */ };
 enum { ALGORITHMS = 3 };
 static const double milliseconds[ALGORITHMS] = {3, 1, 2};
 double emulated_clock;
@@ -342,6 +343,18 @@ size_t cublasLtGetVersion(void) {
     return 130000;
 }
 
+static bool is_aligned(const void *vector) {
+    return (uintptr_t)vector % VECTOR_ALIGNMENT == 0;
+}
+
+/* Where the vectors beside the matrices lie; NULL is none. */
+static const char *check_vectors(const description *d) {
+    if (!is_aligned(d->scales[0]) || !is_aligned(d->scales[1])) return "a scale that is aligned to less than 16 bytes";
+    if (d->epilogue == CUBLASLT_EPILOGUE_BIAS && !is_aligned(d->bias))
+        return "a bias that is aligned to less than 16 bytes";
+    return NULL;
+}
+
 /* ---- the product ---------------------------------------------------------------------------------------------------
  */
 
@@ -479,6 +492,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t made
     if (workspace_bytes < chosen.workspace || (chosen.workspace && (uintptr_t)workspace % 256))
         return refuse("the workspace is smaller than the algorithm's, or not aligned", CUBLAS_STATUS_INVALID_VALUE);
     if (of->epilogue == CUBLASLT_EPILOGUE_BIAS && !of->bias) return refuse("no bias", CUBLAS_STATUS_INVALID_VALUE);
+    wrong = check_vectors(of);
+    if (wrong) return refuse(wrong, CUBLAS_STATUS_NOT_SUPPORTED);
     product *p = calloc(1, sizeof *p);
     if (!p) return CUBLAS_STATUS_ALLOC_FAILED;
     *p = (product){.of = *of,
