@@ -1,6 +1,6 @@
 // GELU, SiLU, and what latents pass through: bound, round. GELU is the exact one, x Φ(x): a library's epilogue is the
 // tanh approximation, and would not be what the CPU computes.
-#include "model/cuda/elements.cuh"
+#include "model/cuda/reduce.cuh"
 
 // One instruction each, with an error of 2^-22 of the result or less; what is subnormal becomes 0.
 static __device__ __forceinline__ float exp2_fast(float x) {
@@ -148,9 +148,58 @@ ups_status ups_cuda_gelu_rows(ups_device *device, const ups_tensor *h, const ups
     return run_forward(device, gelu(), h, y, error);
 }
 
+// dh, and the sums of its columns as they were rounded, while they are in registers.
+template <int N, bool BF16>
+static __global__ void __launch_bounds__(THREADS, 4)
+    gelu_gradient_with_sums(row_grid grid, elements h, elements dy, elements dh, row_sums to) {
+    enum { AHEAD = BF16 ? 2 : 1 }; // rows that are on their way at once: registers have room for two of 16 bits
+    if (BF16) h.dtype = dy.dtype = dh.dtype = UPS_BF16; // as they are, for the compiler to know
+    to.to.dtype = UPS_F32;
+    row_place at = place_in<N>(grid);
+    int64_t start = element_of(grid, at, at.first), step = grid.row_lanes * grid.width;
+    float sums[N] = {};
+    for (int left = rows_of(grid, at); left > 0; left -= AHEAD, start += AHEAD * step) {
+        raw_elements<N> raw_h[AHEAD], raw_dy[AHEAD];
+#pragma unroll
+        for (int r = 0; r < AHEAD; r++) {
+            if (r >= left) break;
+            raw_h[r] = load_elements<N>(h, start + r * step);
+            raw_dy[r] = load_elements<N>(dy, start + r * step);
+        }
+#pragma unroll
+        for (int r = 0; r < AHEAD; r++) {
+            if (r >= left) break;
+            float v[N], d[N];
+            convert_elements<N>(h.dtype, raw_h[r], v);
+            convert_elements<N>(dy.dtype, raw_dy[r], d);
+#pragma unroll
+            for (int i = 0; i < N; i++) v[i] = d[i] * gelu::slope(v[i]);
+            raw_elements<N> made = pack_elements<N>(dh.dtype, v);
+            store_elements<N>(dh, start + r * step, made);
+            convert_elements<N>(dh.dtype, made, v);
+#pragma unroll
+            for (int i = 0; i < N; i++) sums[i] += v[i];
+        }
+    }
+    write_sums<N>(grid, at, to, sums);
+}
+
 ups_status ups_cuda_gelu_gradient(ups_device *device, const ups_tensor *h, const ups_tensor *dy, const ups_tensor *dh,
-                                  ups_error *error) {
-    return run_backward(device, gelu(), h, dy, dh, false, error);
+                                  float *partials, float *sums, bool accumulate, ups_error *error) {
+    if (!sums) return run_backward(device, gelu(), h, dy, dh, false, error);
+    int64_t rows = ups_shape_rows(h->shape), width = ups_shape_last(h->shape);
+    const ups_tensor to = {sums, UPS_F32, {1, {width}}};
+    bool wide = is_wide(h, width) && is_wide(dy, width) && is_wide(dh, width) && is_wide(&to, width);
+    row_grid grid = row_grid_of(1, rows, width, wide ? WIDE : 1);
+    row_sums columns = row_sums_of(&to, accumulate, partials);
+    bool bf16 = h->dtype == UPS_BF16 && dy->dtype == UPS_BF16 && dh->dtype == UPS_BF16;
+    auto kernel = !wide  ? gelu_gradient_with_sums<1, false>
+                  : bf16 ? gelu_gradient_with_sums<WIDE, true>
+                         : gelu_gradient_with_sums<WIDE, false>;
+    kernel<<<blocks_of(grid), THREADS, 0, ups_cuda_stream(device)>>>(grid, elements_of(h), elements_of(dy),
+                                                                     elements_of(dh), columns);
+    UPS_TRY(ups_cuda_launched("an activation's gradient", error));
+    return add_shares(device, grid, columns, error);
 }
 
 template <typename FUNCTION>
