@@ -41,10 +41,11 @@ ups_status ups_cuda_launched(const char *kernel, ups_error *error);
 /* to (+)= from, each in its dtype (elementwise.cu). */
 ups_status ups_cuda_convert(ups_device *device, const ups_tensor *from, const ups_tensor *to, bool accumulate,
                             ups_error *error);
-/* dh = dy GELU'(h), y = GELU(h) (activation.cu). */
+/* dh = dy GELU'(h), y = GELU(h) (activation.cu). Where there are `sums`, they get the sums of dh's rows in the same
+ * pass, as ups_cuda_sum_rows makes them. */
 ups_status ups_cuda_gelu_rows(ups_device *device, const ups_tensor *h, const ups_tensor *y, ups_error *error);
 ups_status ups_cuda_gelu_gradient(ups_device *device, const ups_tensor *h, const ups_tensor *dy, const ups_tensor *dh,
-                                  ups_error *error);
+                                  float *partials, float *sums, bool accumulate, ups_error *error);
 /* Sums of rows in the order of rows, `sums` (width) float32; partials: as many floats as ups_cuda_column_partials says
  * (reduce.cu). */
 int64_t ups_cuda_column_partials(int64_t rows, int64_t width);

@@ -284,16 +284,17 @@ static ups_status backward(ups_device *device, const ups_op_call *call, ups_erro
     const plan *p = call->state;
     const ups_tensor *db = &call->input_gradients[2];
     char *workspace = call->workspace;
+    float *partials = (float *)(void *)(workspace + p->partials);
     ups_tensor dh = call->output_gradient;
     if (has_gelu(call)) {
         dh.data = workspace + p->cast_dy;
         dh.dtype = p->operands;
-        UPS_TRY(ups_cuda_gelu_gradient(device, &call->saved[0], &call->output_gradient, &dh, error));
+        UPS_TRY(ups_cuda_gelu_gradient(device, &call->saved[0], &call->output_gradient, &dh, partials, db->data,
+                                       call->accumulate[2], error));
     }
     UPS_TRY((runs_in_fp8(call) ? backward_in_fp8 : backward_as_it_is)(device, call, &dh, error));
-    if (!db->data) return UPS_OK;
-    return ups_cuda_sum_rows(device, &dh, (float *)(void *)(workspace + p->partials), db->data, call->accumulate[2],
-                             error);
+    if (!db->data || has_gelu(call)) return UPS_OK;
+    return ups_cuda_sum_rows(device, &dh, partials, db->data, call->accumulate[2], error);
 }
 
 const ups_cuda_kernel ups_cuda_linear = {.forward = forward, .backward = backward, .prepare = prepare};

@@ -6,8 +6,8 @@
 //   layer norm  dx = s (g - mean(g) - h mean(g h))      RMS norm  dx = s (g - h mean(g h))
 //   dgain = sum over rows of dy h, dbias = sum over rows of dy (reduce.cuh).
 //
-// As the second of a pair a norm makes the row itself, x = residual's x + keep branch, and hands the whole gradient of the
-// sum on while it is in registers.
+// As the second of a pair a norm makes the row itself, x = residual's x + keep branch, and hands the whole gradient of
+// the sum on while it is in registers.
 #include "model/cuda/reduce.cuh"
 extern "C" {
 #include "model/random/drop_path.h"
@@ -19,8 +19,8 @@ enum { MOST_SHARED = 48 << 10 }; // that every kernel has without asking
 
 // The first of a pair, whose sum is float32, and so is x; of a norm by itself all are NULL.
 struct residual_rows {
-    float *x, *sum, *dx;     // dx: where it is wanted
-    elements branch, df;     // df: likewise
+    float *x, *sum, *dx; // dx: where it is wanted
+    elements branch, df; // df: likewise
     bool accumulate_x, accumulate_f;
     ups_op_attributes attributes;
     const ups_update *update; // NULL: not in training
@@ -44,8 +44,8 @@ static residual_rows residual_of(const ups_op_call *call) {
 
 static bool residual_is_wide(const ups_op_call *call, int64_t width) {
     if (!call) return true;
-    for (const ups_tensor *tensor : {&call->inputs[0], &call->inputs[1], &call->output, &call->input_gradients[0],
-                                     &call->input_gradients[1]}) {
+    for (const ups_tensor *tensor :
+         {&call->inputs[0], &call->inputs[1], &call->output, &call->input_gradients[0], &call->input_gradients[1]}) {
         if (is_present(tensor) && !is_wide(tensor, width)) return false;
     }
     return true;
@@ -57,14 +57,28 @@ static __device__ __forceinline__ float keep_of(const residual_rows &r, int64_t 
     return ups_drop_path_keep(&r.attributes, r.update->input.seed, r.update->input.item, row / r.tokens);
 }
 
-// N elements of the norm's input from `at` on: of x, or of the sum, which is made.
+// N elements of the norm's input from `at` on: of x, or of the sum, which is made. Asked for first, then looked at.
+template <int N> struct raw_input { raw_elements<N> x, branch; };
+
 template <int N>
-static __device__ __forceinline__ void read_input(const residual_rows &r, elements x, int64_t at, float keep,
-                                                  float (&v)[N]) {
-    if (!r.branch.data) return read_elements<N>(x, at, v);
+static __device__ __forceinline__ raw_input<N> load_input(const residual_rows &r, elements x, int64_t at) {
+    raw_input<N> raw;
+    if (r.branch.data) {
+        raw.x = load_elements<N>({r.x, UPS_F32}, at);
+        raw.branch = load_elements<N>(r.branch, at);
+    } else {
+        raw.x = load_elements<N>(x, at);
+    }
+    return raw;
+}
+
+template <int N>
+static __device__ __forceinline__ void make_input(const residual_rows &r, elements x, int64_t at, float keep,
+                                                  const raw_input<N> &raw, float (&v)[N]) {
+    if (!r.branch.data) return convert_elements<N>(x.dtype, raw.x, v);
     float f[N];
-    read_elements<N>({r.x, UPS_F32}, at, v);
-    read_elements<N>(r.branch, at, f);
+    convert_elements<N>(UPS_F32, raw.x, v);
+    convert_elements<N>(r.branch.dtype, raw.branch, f);
 #pragma unroll
     for (int i = 0; i < N; i++) v[i] += keep * f[i];
     write_elements<N>({r.sum, UPS_F32}, at, v);
@@ -122,18 +136,36 @@ static __device__ __forceinline__ float lanes_sum(float x, int lanes) {
     return x;
 }
 
+// The same of two sums, neither of which waits for the other.
+static __device__ __forceinline__ void lanes_sums(float &x, float &y, int lanes) {
+#pragma unroll
+    for (int by = 16; by; by >>= 1) {
+        if (by >= lanes) continue;
+        float other_x = __shfl_xor_sync(0xffffffffu, x, by), other_y = __shfl_xor_sync(0xffffffffu, y, by);
+        x += other_x;
+        y += other_y;
+    }
+}
+
+// Blocks a processor: with what the compiler takes by itself it spills.
 template <bool CENTRED, int N, int PIECES>
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS, PIECES <= 2 ? 3 : 2)
     norm_forward_short(row_lanes r, residual_rows residual, elements x, float *gain, float *bias, elements y,
                        float *saved, float epsilon) {
     int lane = threadIdx.x % r.lanes;
     int64_t row = (int64_t)blockIdx.x * (THREADS / r.lanes) + threadIdx.x / r.lanes, start = row * r.width;
+    raw_input<N> raw[PIECES];
+#pragma unroll
+    for (int p = 0; p < PIECES; p++) {
+        int column = (p * r.lanes + lane) * N;
+        if (row < r.rows && column < r.width) raw[p] = load_input<N>(residual, x, start + column);
+    }
     float v[PIECES][N] = {}, sum = 0.0f, squares = 0.0f, keep = row < r.rows ? keep_of(residual, row) : 0.0f;
 #pragma unroll
     for (int p = 0; p < PIECES; p++) {
         int column = (p * r.lanes + lane) * N;
         if (row >= r.rows || column >= r.width) continue;
-        read_input<N>(residual, x, start + column, keep, v[p]);
+        make_input<N>(residual, x, start + column, keep, raw[p], v[p]);
 #pragma unroll
         for (int i = 0; i < N; i++) sum += v[p][i];
     }
@@ -178,16 +210,34 @@ static unsigned walking_blocks_of(const row_lanes &r) {
 }
 
 // All gradients in one pass. A lane has columns of its own, adds what they give to gain and bias over its rows, and the
-// block adds its lanes' (write_sums).
-template <bool CENTRED, int N, int PIECES>
-static __global__ void __launch_bounds__(THREADS)
+// block adds its lanes' (write_sums). Blocks are few, for their registers, and would wait for memory most of the time:
+// where the stream is float32 and layers take and give bf16 (MIXED, as in training) all that a row reads is asked for
+// before any of it is looked at. Others have no registers for that.
+template <bool CENTRED, int N, int PIECES, bool MIXED>
+static __global__ void __launch_bounds__(THREADS, PIECES <= 2 ? 2 : 1)
     norm_backward_short(row_lanes r, residual_rows residual, elements x, elements dy, float *gain, const float *saved,
                         elements dx, bool accumulate, row_sums dgain, row_sums dbias) {
     unsigned lane = threadIdx.x % r.lanes, row_lane = threadIdx.x / r.lanes, row_lanes = THREADS / r.lanes;
+    if (MIXED) { // as they are, for the compiler to know
+        x.dtype = dx.dtype = UPS_F32;
+        dy.dtype = residual.df.dtype = UPS_BF16;
+    }
+    const bool early = MIXED && accumulate && dx.data;
+    const float inverse_width = 1.0f / r.width;
     float to_gain[PIECES][N] = {}, to_bias[PIECES][N] = {};
     for (int64_t first = (int64_t)blockIdx.x * row_lanes; first < r.rows; first += (int64_t)gridDim.x * row_lanes) {
         int64_t row = first + row_lane, start = row * r.width;
-        float h[PIECES][N] = {}, g[PIECES][N] = {}, sum_g = 0.0f, sum_gh = 0.0f, mean = 0.0f, scale = 0.0f;
+        raw_elements<N> raw_x[PIECES], raw_dy[PIECES], before[PIECES];
+#pragma unroll
+        for (int p = 0; p < PIECES && MIXED; p++) {
+            int column = (p * r.lanes + lane) * N;
+            if (row >= r.rows || column >= r.width) continue;
+            raw_x[p] = load_elements<N>(x, start + column);
+            raw_dy[p] = load_elements<N>(dy, start + column);
+            if (early) before[p] = load_elements<N>(dx, start + column);
+        }
+        float keep = residual.df.data && row < r.rows ? keep_of(residual, row) : 0.0f;
+        float h[PIECES][N], g[PIECES][N], sum_g = 0.0f, sum_gh = 0.0f, mean = 0.0f, scale = 0.0f;
         if (row < r.rows) {
             mean = CENTRED ? saved[2 * row] : 0.0f;
             scale = CENTRED ? saved[2 * row + 1] : saved[row];
@@ -197,8 +247,8 @@ static __global__ void __launch_bounds__(THREADS)
             int column = (p * r.lanes + lane) * N;
             if (row >= r.rows || column >= r.width) continue;
             float by[N];
-            read_elements<N>(x, start + column, h[p]);
-            read_elements<N>(dy, start + column, g[p]);
+            convert_elements<N>(x.dtype, MIXED ? raw_x[p] : load_elements<N>(x, start + column), h[p]);
+            convert_elements<N>(dy.dtype, MIXED ? raw_dy[p] : load_elements<N>(dy, start + column), g[p]);
             if (gain) read_elements<N>({gain, UPS_F32}, column, by);
 #pragma unroll
             for (int i = 0; i < N; i++) {
@@ -210,17 +260,25 @@ static __global__ void __launch_bounds__(THREADS)
                 sum_gh += g[p][i] * h[p][i];
             }
         }
-        float mean_g = CENTRED ? lanes_sum(sum_g, r.lanes) / r.width : 0.0f;
-        float mean_gh = lanes_sum(sum_gh, r.lanes) / r.width;
+        if (CENTRED)
+            lanes_sums(sum_g, sum_gh, r.lanes);
+        else
+            sum_gh = lanes_sum(sum_gh, r.lanes);
+        float mean_g = CENTRED ? sum_g * inverse_width : 0.0f, mean_gh = sum_gh * inverse_width;
         if (row >= r.rows || !dx.data) continue;
-        float keep = residual.df.data ? keep_of(residual, row) : 0.0f;
 #pragma unroll
         for (int p = 0; p < PIECES; p++) {
             int column = (p * r.lanes + lane) * N;
             if (column >= r.width) continue;
 #pragma unroll
             for (int i = 0; i < N; i++) g[p][i] = scale * (g[p][i] - mean_g - h[p][i] * mean_gh);
-            write_gradient<N>(residual, dx, start + column, keep, accumulate, g[p]);
+            if (early) {
+                float more[N];
+                convert_elements<N>(dx.dtype, before[p], more);
+#pragma unroll
+                for (int i = 0; i < N; i++) g[p][i] += more[i];
+            }
+            write_gradient<N>(residual, dx, start + column, keep, accumulate && !early, g[p]);
         }
     }
     const row_grid grid = {1, r.rows, r.width, (unsigned)r.lanes, row_lanes, 1, gridDim.x};
@@ -246,7 +304,7 @@ static __global__ void __launch_bounds__(THREADS)
     float sum = 0.0f, keep = keep_of(residual, blockIdx.x);
     for (int i = threadIdx.x * N; i < width; i += THREADS * N) {
         float v[N];
-        read_input<N>(residual, x, start + i, keep, v);
+        make_input<N>(residual, x, start + i, keep, load_input<N>(residual, x, start + i), v);
 #pragma unroll
         for (int j = 0; j < N; j++) sum += in[i + j] = v[j];
     }
@@ -317,10 +375,12 @@ static __global__ void __launch_bounds__(THREADS, 4) // 64 registers: with what 
     row_place at = place_in<N>(grid);
     float gain[N] = {}, bias[N] = {};
     for (int64_t row = at.first; row < at.end && !at.idle; row += grid.row_lanes) {
+        raw_elements<N> raw_x = load_elements<N>(x, element_of(grid, at, row));
+        raw_elements<N> raw_dy = load_elements<N>(dy, element_of(grid, at, row));
         float v[N], d[N];
         float mean = CENTRED ? saved[2 * row] : 0.0f, scale = CENTRED ? saved[2 * row + 1] : saved[row];
-        read_elements<N>(x, element_of(grid, at, row), v);
-        read_elements<N>(dy, element_of(grid, at, row), d);
+        convert_elements<N>(x.dtype, raw_x, v);
+        convert_elements<N>(dy.dtype, raw_dy, d);
 #pragma unroll
         for (int i = 0; i < N; i++) {
             gain[i] += d[i] * (v[i] - mean) * scale;
@@ -401,11 +461,16 @@ static ups_status norm(ups_device *device, const ups_op_call *first, const ups_o
 template <bool CENTRED, int N>
 static ups_status short_gradients(ups_device *device, const row_lanes &r, const ups_op_call *first,
                                   const ups_op_call *call, row_sums dgain, row_sums dbias, ups_error *error) {
-    static constexpr decltype(&norm_backward_short<CENTRED, N, 1>) kernels[MOST_PIECES] = {
-        norm_backward_short<CENTRED, N, 1>, norm_backward_short<CENTRED, N, 2>, norm_backward_short<CENTRED, N, 3>,
-        norm_backward_short<CENTRED, N, 4>};
+    static constexpr decltype(&norm_backward_short<CENTRED, N, 1, false>) kernels[2][MOST_PIECES] = {
+        {norm_backward_short<CENTRED, N, 1, false>, norm_backward_short<CENTRED, N, 2, false>,
+         norm_backward_short<CENTRED, N, 3, false>, norm_backward_short<CENTRED, N, 4, false>},
+        {norm_backward_short<CENTRED, N, 1, N == WIDE>, norm_backward_short<CENTRED, N, 2, N == WIDE>,
+         norm_backward_short<CENTRED, N, 3, N == WIDE>, norm_backward_short<CENTRED, N, 4, N == WIDE>}};
+    const ups_tensor *dx = &call->input_gradients[0], *df = first ? &first->input_gradients[1] : nullptr;
+    const bool mixed = call->inputs[0].dtype == UPS_F32 && call->output_gradient.dtype == UPS_BF16 &&
+                       (!is_present(dx) || dx->dtype == UPS_F32) && (!df || !is_present(df) || df->dtype == UPS_BF16);
     unsigned blocks = walking_blocks_of(r);
-    kernels[r.pieces - 1]<<<blocks, THREADS, 0, ups_cuda_stream(device)>>>(
+    kernels[mixed][r.pieces - 1]<<<blocks, THREADS, 0, ups_cuda_stream(device)>>>(
         r, residual_of(first), elements_of(&call->inputs[0]), elements_of(&call->output_gradient),
         (float *)call->inputs[1].data, (const float *)call->saved[0].data, elements_of(&call->input_gradients[0]),
         call->accumulate[0], dgain, dbias);

@@ -45,14 +45,25 @@ ups_status add_shares(ups_device *device, const row_grid &grid, const row_sums &
 }
 
 template <int N>
-static __global__ void __launch_bounds__(THREADS) sum_groups_kernel(row_grid grid, elements x, row_sums to) {
+static __global__ void __launch_bounds__(THREADS, 4) sum_groups_kernel(row_grid grid, elements x, row_sums to) {
+    enum { AHEAD = 4 }; // rows that are on their way at once
     row_place at = place_in<N>(grid);
+    int64_t start = element_of(grid, at, at.first), step = grid.row_lanes * grid.width;
     float sums[N] = {};
-    for (int64_t row = at.first; row < at.end && !at.idle; row += grid.row_lanes) {
-        float v[N];
-        read_elements<N>(x, element_of(grid, at, row), v);
+    for (int left = rows_of(grid, at); left > 0; left -= AHEAD, start += AHEAD * step) {
+        raw_elements<N> raw[AHEAD];
 #pragma unroll
-        for (int i = 0; i < N; i++) sums[i] += v[i];
+        for (int r = 0; r < AHEAD; r++) {
+            if (r < left) raw[r] = load_elements<N>(x, start + r * step);
+        }
+#pragma unroll
+        for (int r = 0; r < AHEAD; r++) {
+            if (r >= left) break;
+            float v[N];
+            convert_elements<N>(x.dtype, raw[r], v);
+#pragma unroll
+            for (int i = 0; i < N; i++) sums[i] += v[i];
+        }
     }
     write_sums<N>(grid, at, to, sums);
 }

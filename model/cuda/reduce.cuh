@@ -33,10 +33,19 @@ struct row_grid {
     unsigned lanes, row_lanes, stripes, shares;
 };
 
+// As few stripes as leave at most a sixteenth of the threads without a column, or else those that leave the fewest.
 static inline row_grid row_grid_of(int64_t groups, int64_t rows, int64_t width, int each) {
-    enum { LEAST_ROWS = 2 /* a thread */, MOST_SHARES = 512 };
+    enum { LEAST_ROWS = 2 /* a thread */, LEAST_LANES = 16 /* for whole lines of memory */, MOST_SHARES = 512 };
     row_grid grid = {groups, rows, width, 1, 1, 1, 1};
-    int64_t columns = (width + each - 1) / each, stripes = (columns + THREADS - 1) / THREADS;
+    int64_t columns = (width + each - 1) / each, fewest = (columns + THREADS - 1) / THREADS, stripes = fewest;
+    double most = 0.0; // threads of a block that have columns
+    for (int64_t tried = fewest; most < THREADS * 15.0 / 16.0; tried++) {
+        int64_t lanes = (columns + tried - 1) / tried;
+        double busy = (double)(THREADS / lanes * columns) / (double)tried;
+        if (tried > fewest && lanes < LEAST_LANES) break;
+        if (busy <= most) continue;
+        most = busy, stripes = tried;
+    }
     grid.stripes = (unsigned)stripes;
     grid.lanes = (unsigned)((columns + stripes - 1) / stripes);
     grid.row_lanes = THREADS / grid.lanes;
@@ -75,6 +84,12 @@ template <int N> static __device__ __forceinline__ row_place place_in(const row_
 // Where an element of a thread's lies.
 static __device__ __forceinline__ int64_t element_of(const row_grid &grid, const row_place &at, int64_t row) {
     return (at.group * grid.rows + row) * grid.width + at.column;
+}
+
+// How many rows a thread has.
+static __device__ __forceinline__ int rows_of(const row_grid &grid, const row_place &at) {
+    if (at.idle || at.first >= at.end) return 0;
+    return (int)(((unsigned)(at.end - at.first) + grid.row_lanes - 1) / grid.row_lanes);
 }
 
 // Sums over the rows of each group, (groups, width): a thread's over its rows, then over a block's row lanes, then over

@@ -351,6 +351,11 @@ static inline uint32_t ptx_shf_r_clamp_b32(uint32_t a, uint32_t b, uint32_t n) {
 PTX_FLOATS(f32, uint32_t, float, ptx_float, ptx_bits, f)
 PTX_FLOATS(f64, uint64_t, double, ptx_double, ptx_bits64, )
 
+/* Of a NaN and a number: NaN. */
+static inline uint32_t ptx_min_NaN_f32(uint32_t a, uint32_t b) {
+    return isnan(ptx_float(a)) || isnan(ptx_float(b)) ? 0x7fffffffu : ptx_min_f32(a, b);
+}
+
 static inline uint32_t ptx_saturate(uint32_t a) {
     float x = ptx_float(a);
     return ptx_bits(x > 0 ? x < 1 ? x : 1 : 0); /* of a NaN: +0 */
