@@ -21,45 +21,74 @@ static __device__ __forceinline__ float power_of_two(float x) {
     return y;
 }
 
+static __device__ __forceinline__ float inverse_root(float x) {
+    float y;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 // Over the four lanes that have the same rows of a result.
 static __device__ __forceinline__ float quad_sum(float x) {
     x += __shfl_xor_sync(0xffffffffu, x, 1);
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-// What a warp does with rows in shared memory. Fragments and results are those of matrix_tiles: of lane l rows l / 4 and
-// l / 4 + 8; columns of a result j / 2 * 8 + l % 4 * 2 + j % 2.
+// What a warp does with sixteen rows. From memory to shared memory and back two lanes have a row, and of every 32 bytes
+// sixteen each. Fragments and results are those of matrix_tiles: of lane l rows l / 4 and l / 4 + 8; columns of a result
+// j / 2 * 8 + l % 4 * 2 + j % 2.
 template <ups_dtype TYPE, int WIDTH> struct short_rows {
     typedef uint16_t element;
     typedef matrix_tiles<TYPE, WIDTH> tiles;
     static constexpr ups_dtype DTYPE = TYPE;
-    static constexpr int D = WIDTH, PITCH = tiles::PITCH, STEPS = D / 16, RESULTS = D / 4, CHUNKS = D / WIDE;
-    static constexpr bool HELD = D <= 48, BOTH_HELD = D <= 32; // registers suffice for a warp's own rows of one tensor, of two
+    static constexpr int D = WIDTH, PITCH = tiles::PITCH, STEPS = D / 16, RESULTS = D / 4, PIECES = D / WIDE / 2;
+    static constexpr bool HELD = D <= 48, BOTH_HELD = D <= 32; // registers suffice for own rows of one tensor, of two
     typedef uint32_t fragments[STEPS][4];
+    typedef uint4 pieces[PIECES]; // of a lane
 
     static __device__ __forceinline__ int lane() {
         return threadIdx.x % 32;
     }
-
-    // `rows` rows of a head, of which `count` are there and the others zeros, by `threads` threads.
-    static __device__ __forceinline__ void load(const head_rows &from, int width, int first, int count, element *to, int rows,
-                                                int thread, int threads) {
-        const element *data = (const element *)from.from.data + from.base;
-        for (int i = thread; i < rows * CHUNKS; i += threads) {
-            const int row = i / CHUNKS, column = i % CHUNKS * WIDE;
-            const bool present = first + row < count && column < width;
-            copy_async_16(to + row * PITCH + column, data + (present ? (int64_t)(first + row) * from.stride + column : 0), present);
-        }
+    static __device__ __forceinline__ int column_of(int piece) {
+        return (2 * piece + lane() % 2) * WIDE;
+    }
+    static __device__ __forceinline__ element *place_of(element *rows) {
+        return rows + lane() / 2 * PITCH + lane() % 2 * WIDE;
     }
 
-    // Sixteen rows to where they belong, sixteen bytes a lane. `to` may be absent.
-    static __device__ __forceinline__ void store(const element *rows, const head_rows &to, int width, int first, int count) {
+    // Rows from `first` on, of which `count` are there; the others are zeros.
+    static __device__ __forceinline__ void fetch(const head_rows &from, int width, int first, int count, pieces &x) {
+        const int row = first + lane() / 2;
+        const element *data = (const element *)from.from.data + from.base + (int64_t)row * from.stride + lane() % 2 * WIDE;
+#pragma unroll
+        for (int i = 0; i < PIECES; i++)
+            x[i] = row < count && column_of(i) < width ? *(const uint4 *)(data + i * 2 * WIDE) : make_uint4(0, 0, 0, 0);
+    }
+    static __device__ __forceinline__ void put(const pieces &x, element *rows) {
+        rows = place_of(rows);
+#pragma unroll
+        for (int i = 0; i < PIECES; i++) *(uint4 *)(rows + i * 2 * WIDE) = x[i];
+    }
+    // Both, behind the warp's back.
+    static __device__ __forceinline__ void copy(const head_rows &from, int width, int first, int count, element *rows) {
+        const int row = first + lane() / 2;
+        const element *data = (const element *)from.from.data + from.base, *at = data + (int64_t)row * from.stride + lane() % 2 * WIDE;
+        rows = place_of(rows);
+#pragma unroll
+        for (int i = 0; i < PIECES; i++) {
+            const bool present = row < count && column_of(i) < width;
+            copy_async_16(rows + i * 2 * WIDE, present ? at + i * 2 * WIDE : data, present);
+        }
+    }
+    // Rows to where they belong, if anywhere. All lanes have written theirs.
+    static __device__ __forceinline__ void store(element *rows, const head_rows &to, int width, int first, int count) {
+        const int row = first + lane() / 2;
+        element *data = (element *)to.from.data + to.base + (int64_t)row * to.stride + lane() % 2 * WIDE;
+        rows = place_of(rows);
         __syncwarp();
-        element *data = (element *)to.from.data + to.base;
-        for (int i = lane(); i < WARP_ROWS * CHUNKS && to.from.data; i += 32) {
-            const int row = i / CHUNKS, column = i % CHUNKS * WIDE;
-            if (first + row < count && column < width)
-                *(uint4 *)(data + (int64_t)(first + row) * to.stride + column) = *(const uint4 *)(rows + row * PITCH + column);
+#pragma unroll
+        for (int i = 0; i < PIECES; i++) {
+            if (row < count && column_of(i) < width && to.from.data)
+                *(uint4 *)(data + i * 2 * WIDE) = *(const uint4 *)(rows + i * 2 * WIDE);
         }
         __syncwarp();
     }
@@ -72,33 +101,31 @@ template <ups_dtype TYPE, int WIDTH> struct short_rows {
         }
     }
 
-    // Sixteen rows divided by their root mean squares, two lanes a row; 1/rms to inverse[row].
-    static __device__ __forceinline__ void normalise(element *rows, int width, float epsilon, float *inverse) {
-        const int row = lane() / 2;
-        uint4 words[CHUNKS / 2];
-        float squares = 0.0f;
-        rows += row * PITCH + lane() % 2 * (D / 2);
+    // x . y of a row, to both of its lanes.
+    static __device__ __forceinline__ float product(const pieces &x, const pieces &y) {
+        float sum = 0.0f;
 #pragma unroll
-        for (int i = 0; i < CHUNKS / 2; i++) {
-            words[i] = *(const uint4 *)(rows + i * WIDE);
+        for (int i = 0; i < PIECES; i++) {
 #pragma unroll
             for (int k = 0; k < 4; k++) {
-                const float2 x = unpack_pair<TYPE>((&words[i].x)[k]);
-                squares += x.x * x.x + x.y * x.y;
+                const float2 a = unpack_pair<TYPE>((&x[i].x)[k]), b = unpack_pair<TYPE>((&y[i].x)[k]);
+                sum += a.x * b.x + a.y * b.y;
             }
         }
-        squares += __shfl_xor_sync(0xffffffffu, squares, 1);
-        const float by = 1.0f / sqrtf(squares / (float)width + epsilon);
+        return sum + __shfl_xor_sync(0xffffffffu, sum, 1);
+    }
+    // Divides rows by their root mean squares; returns 1/rms.
+    static __device__ __forceinline__ float normalise(pieces &x, float inverse_width, float epsilon) {
+        const float by = inverse_root(product(x, x) * inverse_width + epsilon);
 #pragma unroll
-        for (int i = 0; i < CHUNKS / 2; i++) {
+        for (int i = 0; i < PIECES; i++) {
 #pragma unroll
             for (int k = 0; k < 4; k++) {
-                const float2 x = unpack_pair<TYPE>((&words[i].x)[k]);
-                (&words[i].x)[k] = pack_pair<TYPE>(x.x * by, x.y * by);
+                const float2 pair = unpack_pair<TYPE>((&x[i].x)[k]);
+                (&x[i].x)[k] = pack_pair<TYPE>(pair.x * by, pair.y * by);
             }
-            *(uint4 *)(rows + i * WIDE) = words[i];
         }
-        if (lane() % 2 == 0) inverse[row] = by;
+        return by;
     }
 
     static __device__ __forceinline__ void read(const element *rows, fragments &a) {
@@ -106,24 +133,6 @@ template <ups_dtype TYPE, int WIDTH> struct short_rows {
 #pragma unroll
         for (int k = 0; k < STEPS; k++) load_matrices(a[k], rows + k * 16);
     }
-    // Columns times one factor, and those of two vectors.
-    static __device__ __forceinline__ void scale(fragments &a, float by, const float *gain, const float *other) {
-#pragma unroll
-        for (int k = 0; k < STEPS; k++) {
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                const int column = k * 16 + half * 8 + lane() % 4 * 2;
-                const float2 g = *(const float2 *)(gain + column), o = *(const float2 *)(other + column);
-                const float first = by * g.x * o.x, second = by * g.y * o.y;
-#pragma unroll
-                for (int i = 0; i < 2; i++) {
-                    const float2 x = unpack_pair<TYPE>(a[k][half * 2 + i]);
-                    a[k][half * 2 + i] = pack_pair<TYPE>(x.x * first, x.y * second);
-                }
-            }
-        }
-    }
-
     static __device__ __forceinline__ void write(const fragments &a, element *rows) {
         rows += lane() / 4 * PITCH + lane() % 4 * 2;
 #pragma unroll
@@ -132,37 +141,59 @@ template <ups_dtype TYPE, int WIDTH> struct short_rows {
             for (int r = 0; r < 4; r++) *(uint32_t *)(rows + r % 2 * 8 * PITCH + k * 16 + r / 2 * 8) = a[k][r];
         }
     }
-
-    // s += own rows^T, where a lane has registers for `own`
-    template <int COUNT>
-    static __device__ __forceinline__ void multiply(const fragments &own, const element *rows, float (&s)[2][COUNT / 4]) {
-        rows += (lane() % 8 + lane() / 16 * 8) * PITCH + lane() / 8 % 2 * 8;
+    // Columns times a factor each.
+    static __device__ __forceinline__ void scale(fragments &a, const float *factor) {
 #pragma unroll
         for (int k = 0; k < STEPS; k++) {
 #pragma unroll
-            for (int n = 0; n < COUNT; n += 16) {
-                uint32_t b[4];
-                load_matrices(b, rows + n * PITCH + k * 16);
-                tiles::multiply(s, n / 4, own[k], b[0], b[1]);
-                tiles::multiply(s, n / 4 + 2, own[k], b[2], b[3]);
+            for (int half = 0; half < 2; half++) {
+                const float2 f = *(const float2 *)(factor + k * 16 + half * 8 + lane() % 4 * 2);
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    const float2 x = unpack_pair<TYPE>(a[k][half * 2 + i]);
+                    a[k][half * 2 + i] = pack_pair<TYPE>(x.x * f.x, x.y * f.y);
+                }
             }
         }
     }
-    // and where it has not: of sixteen rows in shared memory
-    template <int COUNT>
-    static __device__ __forceinline__ void multiply(const element *own, const element *rows, float (&s)[2][COUNT / 4]) {
-        own += lane() % 16 * PITCH + lane() / 16 * 8;
+
+    // Columns j and j + 1 of both rows: a product, and what `begin` is.
+    template <int N>
+    static __device__ __forceinline__ void multiply_first(float (&d)[2][N], int j, const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
+                                                          float4 begin) {
+        if (TYPE == UPS_BF16)
+            asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                "{%10, %11, %12, %13};"
+                : "=f"(d[0][j]), "=f"(d[0][j + 1]), "=f"(d[1][j]), "=f"(d[1][j + 1])
+                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(begin.x), "f"(begin.y), "f"(begin.z), "f"(begin.w));
+        else
+            asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                "{%10, %11, %12, %13};"
+                : "=f"(d[0][j]), "=f"(d[0][j + 1]), "=f"(d[1][j]), "=f"(d[1][j + 1])
+                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(begin.x), "f"(begin.y), "f"(begin.z), "f"(begin.w));
+    }
+    // s = begin(j) + own rows^T, COUNT rows. own: fragments or, where registers do not suffice, sixteen rows in shared memory.
+    template <int COUNT, typename BEGIN>
+    static __device__ __forceinline__ void multiply(const fragments &held, const element *own, const element *rows,
+                                                    float (&s)[2][COUNT / 4], BEGIN begin) {
+        if (own) own += lane() % 16 * PITCH + lane() / 16 * 8;
         rows += (lane() % 8 + lane() / 16 * 8) * PITCH + lane() / 8 % 2 * 8;
 #pragma unroll
         for (int k = 0; k < STEPS; k++) {
-            uint32_t a[4];
-            load_matrices(a, own + k * 16);
+            uint32_t a[4] = {held[k][0], held[k][1], held[k][2], held[k][3]};
+            if (own) load_matrices(a, own + k * 16);
 #pragma unroll
             for (int n = 0; n < COUNT; n += 16) {
+                const int j = n / 4;
                 uint32_t b[4];
                 load_matrices(b, rows + n * PITCH + k * 16);
-                tiles::multiply(s, n / 4, a, b[0], b[1]);
-                tiles::multiply(s, n / 4 + 2, a, b[2], b[3]);
+                if (k == 0) {
+                    multiply_first(s, j, a, b[0], b[1], begin(j));
+                    multiply_first(s, j + 2, a, b[2], b[3], begin(j + 2));
+                } else {
+                    tiles::multiply(s, j, a, b[0], b[1]);
+                    tiles::multiply(s, j + 2, a, b[2], b[3]);
+                }
             }
         }
     }
@@ -186,11 +217,19 @@ template <ups_dtype TYPE, int WIDTH> struct short_rows {
     }
 };
 
-// Gains of queries and keys, ones where there are none.
-template <int D> static __device__ __forceinline__ void load_gains(const attention_call &c, float (&gains)[2][D]) {
+// Factors of columns; gains are ones where there are none.
+template <int D> struct short_factors {
+    float product[D];          // scale log2(e) gain_q gain_k
+    float gain[2][D];          // of queries, of keys
+    float other[2][D];         // scale times the gain of the other side
+};
+
+template <int D> static __device__ __forceinline__ void find_factors(const attention_call &c, short_factors<D> &f) {
     for (int i = threadIdx.x; i < D; i += blockDim.x) {
-        gains[0][i] = c.gain_q && i < c.width ? c.gain_q[i] : 1.0f;
-        gains[1][i] = c.gain_k && i < c.width ? c.gain_k[i] : 1.0f;
+        const float q = c.gain_q && i < c.width ? c.gain_q[i] : 1.0f, k = c.gain_k && i < c.width ? c.gain_k[i] : 1.0f;
+        f.product[i] = c.scale * LOG2E * q * k;
+        f.gain[0][i] = q, f.gain[1][i] = k;
+        f.other[0][i] = c.scale * k, f.other[1][i] = c.scale * q;
     }
 }
 
@@ -223,15 +262,56 @@ static constexpr __host__ __device__ int padded(int count, int to) {
 // ---- forward ----------------------------------------------------------------------------------------------------------
 
 // Behind it rows: keys, values, a tile of each warp's.
-template <int WIDTH, int WARPS> struct __align__(16) forward_memory {
-    float gains[2][WIDTH];
-    float inverse[MOST_TOKENS]; // of keys
-    float own_inverse[WARPS][WARP_ROWS];
+template <int WIDTH> struct __align__(16) forward_memory {
+    short_factors<WIDTH> factors;
     short_places at;
 };
 
 template <typename ROWS, int WARPS> static constexpr size_t forward_bytes(int keys) {
-    return sizeof(forward_memory<ROWS::D, WARPS>) + (size_t)(2 * padded(keys, KEY_TILE) + WARPS * WARP_ROWS) * ROWS::PITCH * 2;
+    return sizeof(forward_memory<ROWS::D>) + (size_t)(2 * padded(keys, KEY_TILE) + WARPS * WARP_ROWS) * ROWS::PITCH * 2;
+}
+
+// Sixteen rows of queries or keys as attention sees them, with 1/rms of each to where it is kept.
+template <typename ROWS>
+static __device__ __forceinline__ void normalise_and_keep(const attention_call &c, typename ROWS::pieces &x, float *rms, int first,
+                                                          int count) {
+    const int row = first + threadIdx.x % 32 / 2;
+    const float by = ROWS::normalise(x, 1.0f / (float)c.width, c.epsilon);
+    if (threadIdx.x % 2 == 0 && row < count && rms) rms[(int64_t)row * c.heads] = by;
+}
+
+// A tile of scores, and what it gives to the running maximum, sum and result of the warp's rows. MASKED: some keys are not there.
+template <bool MASKED, typename ROWS>
+static __device__ __forceinline__ void add_key_tile(const typename ROWS::fragments &a, const uint16_t *own, const uint16_t *of_keys,
+                                                    const uint16_t *values, int left, float (&sums)[2][ROWS::RESULTS],
+                                                    float (&largest)[2], float (&total)[2], bool begins) {
+    enum { COLUMNS = KEY_TILE / 4 };
+    float s[2][COLUMNS];
+    ROWS::template multiply<KEY_TILE>(a, ROWS::HELD ? nullptr : own, of_keys, s, [](int) { return make_float4(0.0f, 0.0f, 0.0f, 0.0f); });
+    if (MASKED) {
+#pragma unroll
+        for (int j = 0; j < COLUMNS; j++) {
+            if (ROWS::tiles::column(j) >= left) s[0][j] = s[1][j] = -INFINITY;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        float most = largest[i];
+#pragma unroll
+        for (int j = 0; j < COLUMNS; j++) most = fmaxf(most, s[i][j]);
+        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2)); // finite: each tile has a key
+        const float before = power_of_two(largest[i] - most);
+        float sum = 0.0f;
+#pragma unroll
+        for (int j = 0; j < COLUMNS; j++) sum += s[i][j] = power_of_two(s[i][j] - most);
+        largest[i] = most;
+        total[i] = total[i] * before + sum;
+        if (begins) continue;
+#pragma unroll
+        for (int j = 0; j < ROWS::RESULTS; j++) sums[i][j] *= before;
+    }
+    ROWS::template mix<KEY_TILE>(s, values, sums);
 }
 
 // `shares`: blocks of a head, each with some of the queries.
@@ -239,98 +319,62 @@ template <typename ROWS, int WARPS>
 static __global__ void __launch_bounds__(WARPS * 32, MANY_WARPS / WARPS)
     attention_short_rows(const __grid_constant__ attention_call c, int shares) {
     extern __shared__ __align__(16) unsigned char attention_memory[];
-    auto &m = *(forward_memory<ROWS::D, WARPS> *)attention_memory;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, keys = padded(c.keys, KEY_TILE);
-    const int share = blockIdx.x % shares;
-    const short_places at = find_places(c, blockIdx.x / shares / c.heads, blockIdx.x / shares % c.heads);
-    if (threadIdx.x == 0) m.at = at;
-    uint16_t *of_keys = rows_behind(m), *values = of_keys + keys * ROWS::PITCH;
-    uint16_t *own = values + keys * ROWS::PITCH + warp * WARP_ROWS * ROWS::PITCH;
+    auto &m = *(forward_memory<ROWS::D> *)attention_memory;
+    enum { PITCH = ROWS::PITCH, STEP = WARPS * WARP_ROWS };
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, keys = padded(c.keys, KEY_TILE), share = blockIdx.x % shares;
+    uint16_t *of_keys = rows_behind(m), *values = of_keys + keys * PITCH, *own = values + (keys + warp * WARP_ROWS) * PITCH;
     int first = (share * WARPS + warp) * WARP_ROWS;
-    ROWS::load(at.keys, c.width, 0, c.keys, of_keys, keys, threadIdx.x, WARPS * 32);
-    ROWS::load(at.queries, c.width, first, c.queries, own, WARP_ROWS, lane, 32);
-    copy_async_commit();
-    ROWS::load(at.values, c.width, 0, c.keys, values, keys, threadIdx.x, WARPS * 32);
-    copy_async_commit();
-    load_gains(c, m.gains);
-    if (c.rms) {
-        copy_async_wait<1>();
-        __syncthreads();
-        for (int row = warp * WARP_ROWS; row < keys; row += WARPS * WARP_ROWS) {
-            ROWS::normalise(of_keys + row * ROWS::PITCH, c.width, c.epsilon, m.inverse + row);
-            __syncwarp();
-            const int key = row + lane;
-            if (share == 0 && lane < WARP_ROWS && key < c.keys) m.at.rms_of_keys[(int64_t)key * c.heads] = m.inverse[key];
+    typename ROWS::pieces x;
+    {
+        const short_places at = find_places(c, blockIdx.x / shares / c.heads, blockIdx.x / shares % c.heads);
+        if (threadIdx.x == 0) m.at = at;
+        for (int row = warp * WARP_ROWS; row < keys; row += STEP) ROWS::copy(at.values, c.width, row, c.keys, values + row * PITCH);
+        copy_async_commit();
+        ROWS::fetch(at.queries, c.width, first, c.queries, x);
+        find_factors(c, m.factors);
+        for (int row = warp * WARP_ROWS; row < keys; row += STEP) {
+            typename ROWS::pieces k;
+            ROWS::fetch(at.keys, c.width, row, c.keys, k);
+            if (c.rms) normalise_and_keep<ROWS>(c, k, share == 0 ? at.rms_of_keys : nullptr, row, c.keys);
+            ROWS::put(k, of_keys + row * PITCH);
         }
     }
     copy_async_wait<0>();
     __syncthreads();
 
-    for (; first < c.queries; first += shares * WARPS * WARP_ROWS) {
+    while (first < c.queries) {
         typename ROWS::fragments a;
         float sums[2][ROWS::RESULTS] = {}, largest[2] = {-INFINITY, -INFINITY}, total[2] = {};
-        if (c.rms) {
-            ROWS::normalise(own, c.width, c.epsilon, m.own_inverse[warp]);
-            __syncwarp();
-            if (lane < WARP_ROWS && first + lane < c.queries)
-                m.at.rms_of_queries[(int64_t)(first + lane) * c.heads] = m.own_inverse[warp][lane];
-        }
+        if (c.rms) normalise_and_keep<ROWS>(c, x, m.at.rms_of_queries, first, c.queries);
+        ROWS::put(x, own);
+        __syncwarp();
         ROWS::read(own, a);
-        ROWS::scale(a, c.scale * LOG2E, m.gains[0], m.gains[1]);
+        ROWS::scale(a, m.factors.product);
         if (!ROWS::HELD) {
             __syncwarp();
             ROWS::write(a, own);
             __syncwarp();
         }
+        int start = 0;
 #pragma unroll 1
-        for (int start = 0; start < keys; start += KEY_TILE) {
-            float s[2][KEY_TILE / 4] = {};
-            if (ROWS::HELD) ROWS::template multiply<KEY_TILE>(a, of_keys + start * ROWS::PITCH, s);
-            else ROWS::template multiply<KEY_TILE>(own, of_keys + start * ROWS::PITCH, s);
-            if (start + KEY_TILE > c.keys) {
-#pragma unroll
-                for (int j = 0; j < KEY_TILE / 4; j++) {
-                    if (start + ROWS::tiles::column(j) >= c.keys) s[0][j] = s[1][j] = -INFINITY;
-                }
-            }
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                float most = largest[i];
-#pragma unroll
-                for (int j = 0; j < KEY_TILE / 4; j++) most = fmaxf(most, s[i][j]);
-                most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
-                most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2)); // finite: each tile has a key
-                const float before = power_of_two(largest[i] - most);
-                float sum = 0.0f;
-#pragma unroll
-                for (int j = 0; j < KEY_TILE / 4; j++) sum += s[i][j] = power_of_two(s[i][j] - most);
-                largest[i] = most;
-                total[i] = total[i] * before + sum;
-                if (start == 0) continue;
-#pragma unroll
-                for (int j = 0; j < ROWS::RESULTS; j++) sums[i][j] *= before;
-            }
-            ROWS::template mix<KEY_TILE>(s, values + start * ROWS::PITCH, sums);
-        }
+        for (; start + KEY_TILE <= c.keys; start += KEY_TILE)
+            add_key_tile<false, ROWS>(a, own, of_keys + start * PITCH, values + start * PITCH, KEY_TILE, sums, largest, total, start == 0);
+        if (start < c.keys)
+            add_key_tile<true, ROWS>(a, own, of_keys + start * PITCH, values + start * PITCH, c.keys - start, sums, largest, total,
+                                     start == 0);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             const float sum = quad_sum(total[i]), inverse = 1.0f / sum;
             const int row = first + lane / 4 + 8 * i;
-            if (m.at.lse && lane % 4 == 0 && row < c.queries)
-                m.at.lse[row] = LN2 * (largest[i] + log2f(sum));
+            if (m.at.lse && lane % 4 == 0 && row < c.queries) m.at.lse[row] = LN2 * (largest[i] + log2f(sum));
 #pragma unroll
             for (int j = 0; j < ROWS::RESULTS; j++) sums[i][j] *= inverse;
         }
         __syncwarp(); // all lanes have read the queries
         ROWS::keep(sums, own);
         ROWS::store(own, m.at.outputs, c.width, first, c.queries);
-        const int next = first + shares * WARPS * WARP_ROWS;
-        if (next < c.queries) {
-            ROWS::load(m.at.queries, c.width, next, c.queries, own, WARP_ROWS, lane, 32);
-            copy_async_commit();
-            copy_async_wait<0>();
-            __syncwarp();
-        }
+        first += shares * STEP;
+        if (first < c.queries) ROWS::fetch(m.at.queries, c.width, first, c.queries, x);
     }
 }
 
@@ -338,10 +382,10 @@ static __global__ void __launch_bounds__(WARPS * 32, MANY_WARPS / WARPS)
 
 // Behind it rows: all of both sides and a tile of each warp's; or all of one side and two tiles of each warp's.
 template <int WIDTH, int WARPS> struct __align__(16) backward_memory {
-    float gains[2][WIDTH];                                 // of queries, of keys
-    float sums[2][WARPS][WIDTH];                           // of the gradients of gains
-    float inverse[2][MOST_TOKENS];                         // 1/rms of queries, of keys
-    float lse[MOST_TOKENS], delta[MOST_TOKENS];            // -log2(e) lse and -D of queries; -infinity, 0 beyond them
+    short_factors<WIDTH> factors;
+    float sums[2][WARPS][WIDTH];                // of the gradients of gains
+    float inverse[2][MOST_TOKENS];              // 1/rms of queries, of keys
+    float lse[MOST_TOKENS], delta[MOST_TOKENS]; // -log2(e) lse and -D of queries; -infinity, 0 beyond them
     short_places at;
 };
 
@@ -352,39 +396,21 @@ template <typename ROWS, int WARPS> static constexpr size_t backward_bytes(int q
     return sizeof(backward_memory<ROWS::D, WARPS>) + (size_t)rows * ROWS::PITCH * 2;
 }
 
-// -D of sixteen queries, two lanes a row, whose dO is in shared memory.
+// Sixteen rows of queries or keys into shared memory, normalised; 1/rms to inverse[row].
 template <typename ROWS>
-static __device__ __forceinline__ void find_delta(const uint16_t *upstream, const uint4 (&out)[ROWS::CHUNKS / 2], float *delta) {
-    const int row = threadIdx.x % 32 / 2;
-    float sum = 0.0f;
-    upstream += row * ROWS::PITCH + threadIdx.x % 2 * (ROWS::D / 2);
-#pragma unroll
-    for (int i = 0; i < ROWS::CHUNKS / 2; i++) {
-        const uint4 words = *(const uint4 *)(upstream + i * WIDE);
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            const float2 x = unpack_pair<ROWS::DTYPE>((&words.x)[k]), y = unpack_pair<ROWS::DTYPE>((&out[i].x)[k]);
-            sum += x.x * y.x + x.y * y.y;
-        }
+static __device__ __forceinline__ void put_normalised(const attention_call &c, typename ROWS::pieces &x, float *inverse, uint16_t *rows) {
+    if (c.rms) {
+        const float by = ROWS::normalise(x, 1.0f / (float)c.width, c.epsilon);
+        if (threadIdx.x % 2 == 0) inverse[threadIdx.x % 32 / 2] = by;
     }
-    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-    if (threadIdx.x % 2 == 0) delta[row] = -sum;
-}
-// The outputs that it wants: of sixteen rows.
-template <typename ROWS>
-static __device__ __forceinline__ void read_outputs(const head_rows &from, int width, int first, int count,
-                                                    uint4 (&out)[ROWS::CHUNKS / 2]) {
-    const int row = first + threadIdx.x % 32 / 2, start = threadIdx.x % 2 * (ROWS::D / 2);
-    const uint16_t *data = (const uint16_t *)from.from.data + from.base + (int64_t)row * from.stride;
-#pragma unroll
-    for (int i = 0; i < ROWS::CHUNKS / 2; i++) {
-        const int column = start + i * WIDE;
-        out[i] = row < count && column < width ? *(const uint4 *)(data + column) : make_uint4(0, 0, 0, 0);
-    }
+    ROWS::put(x, rows);
 }
 
-static __device__ __forceinline__ void load_lse(const attention_call &c, const float *from, float *to, int count) {
-    for (int i = threadIdx.x; i < count; i += blockDim.x) to[i] = i < c.queries ? -LOG2E * from[i] : -INFINITY;
+// -D of sixteen queries.
+template <typename ROWS>
+static __device__ __forceinline__ void find_delta(const typename ROWS::pieces &out, const typename ROWS::pieces &upstream, float *delta) {
+    const float sum = ROWS::product(out, upstream);
+    if (threadIdx.x % 2 == 0) delta[threadIdx.x % 32 / 2] = -sum;
 }
 
 static __device__ __forceinline__ head_rows moved(head_rows rows, elements to) {
@@ -392,94 +418,125 @@ static __device__ __forceinline__ head_rows moved(head_rows rows, elements to) {
     return rows;
 }
 
-// Gradient of the warp's rows, back through the norm, to `staging`. With y = h gain, h = x / rms(x) and dy from the product:
-// g = dy gain, dx = (g - h mean(g h)) / rms(x), dgain += dy h.
+// Sums of a gain's gradient over the warp's rows, of which a lane has those of two: by `staging`, where nothing is yet.
 template <typename ROWS>
-static __device__ __forceinline__ void finish_short(const attention_call &c, float (&d)[2][ROWS::RESULTS], const uint16_t *own,
-                                                    const float *inverse, const float *gain, const float *other, int present,
-                                                    float *gain_sums, uint16_t *staging) {
+static __device__ __forceinline__ void add_to_gain(const float (&of_gain)[ROWS::RESULTS], float *staging, float *sums) {
+    enum { PITCH = ROWS::D + 4 };
+    static_assert(8 * PITCH * sizeof(float) <= WARP_ROWS * ROWS::PITCH * 2, "sums are larger than the tile");
     const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int j = 0; j < ROWS::RESULTS; j += 2)
+        *(float2 *)(staging + lane / 4 * PITCH + ROWS::tiles::column(j)) = make_float2(of_gain[j], of_gain[j + 1]);
+    __syncwarp();
+#pragma unroll
+    for (int column = lane; column < ROWS::D; column += 32) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int i = 0; i < 8; i++) sum += staging[i * PITCH + column];
+        sums[column] += sum;
+    }
+    __syncwarp();
+}
+
+// Gradient of the warp's rows, back through the norm, to `staging`. With y = h gain, h = x / rms(x) and dy from the product:
+// g = dy gain, dx = (g - h mean(g h)) / rms(x), dgain += dy h. WHICH: queries, keys. `first`: of sixteen rows h, `own`.
+template <int WHICH, typename ROWS, typename MEMORY>
+static __device__ __forceinline__ void finish_short(const attention_call &c, MEMORY &m, float (&d)[2][ROWS::RESULTS],
+                                                    const uint16_t *own, int first, uint16_t *staging) {
+    const int lane = threadIdx.x % 32, left = (WHICH ? c.keys : c.queries) - first;
+    const bool wanted = WHICH ? c.gains_of_k : c.gains_of_q;
+    if (!c.rms) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+#pragma unroll
+            for (int j = 0; j < ROWS::RESULTS; j++) d[i][j] *= c.scale;
+        }
+        ROWS::keep(d, staging);
+        return;
+    }
     typename ROWS::fragments h;
-    float product[2] = {};
+    float product[2] = {}, of_gain[ROWS::RESULTS];
     ROWS::read(own, h);
-    __syncwarp(); // before anything is written
+    if (left < WARP_ROWS) { // rows that are not there may have any
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+#pragma unroll
+            for (int j = 0; j < ROWS::RESULTS; j++) d[i][j] = lane / 4 + 8 * i < left ? d[i][j] : 0.0f;
+        }
+    }
 #pragma unroll
     for (int j = 0; j < ROWS::RESULTS; j += 2) {
-        const int column = ROWS::tiles::column(j), k = j / 4, half = j / 2 % 2;
-        const float2 g = *(const float2 *)(gain + column), o = *(const float2 *)(other + column);
-        float of_gain[2] = {};
+        const int column = ROWS::tiles::column(j);
+        const float2 g = *(const float2 *)(m.factors.gain[WHICH] + column), o = *(const float2 *)(m.factors.other[WHICH] + column);
+        of_gain[j] = of_gain[j + 1] = 0.0f;
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            const bool there = lane / 4 + 8 * i < present;
-            const float2 x = unpack_pair<ROWS::DTYPE>(h[k][half * 2 + i]);
-            const float first = there ? d[i][j] * c.scale * o.x : 0.0f, second = there ? d[i][j + 1] * c.scale * o.y : 0.0f;
-            of_gain[0] += first * x.x;
-            of_gain[1] += second * x.y;
-            d[i][j] = first * g.x;
-            d[i][j + 1] = second * g.y;
+            const float2 x = unpack_pair<ROWS::DTYPE>(h[j / 4][j / 2 % 2 * 2 + i]);
+            const float first_dy = d[i][j] * o.x, second_dy = d[i][j + 1] * o.y;
+            of_gain[j] += first_dy * x.x;
+            of_gain[j + 1] += second_dy * x.y;
+            d[i][j] = first_dy * g.x;
+            d[i][j + 1] = second_dy * g.y;
             product[i] += d[i][j] * x.x + d[i][j + 1] * x.y;
         }
-        if (!gain_sums) continue;
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
-#pragma unroll
-            for (int by = 4; by < 32; by *= 2) of_gain[e] += __shfl_xor_sync(0xffffffffu, of_gain[e], by);
-        }
-        if (lane < 4) gain_sums[column] += of_gain[0], gain_sums[column + 1] += of_gain[1];
     }
-    if (inverse) {
+    if (wanted) add_to_gain<ROWS>(of_gain, (float *)staging, m.sums[WHICH][threadIdx.x / 32]);
+    const float inverse_width = 1.0f / (float)c.width;
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const float mean = quad_sum(product[i]) / (float)c.width, by = inverse[lane / 4 + 8 * i];
+    for (int i = 0; i < 2; i++) {
+        const float by = m.inverse[WHICH][first + lane / 4 + 8 * i], mean = quad_sum(product[i]) * inverse_width;
 #pragma unroll
-            for (int j = 0; j < ROWS::RESULTS; j += 2) {
-                const float2 x = unpack_pair<ROWS::DTYPE>(h[j / 4][j / 2 % 2 * 2 + i]);
-                d[i][j] = by * (d[i][j] - x.x * mean);
-                d[i][j + 1] = by * (d[i][j + 1] - x.y * mean);
-            }
+        for (int j = 0; j < ROWS::RESULTS; j += 2) {
+            const float2 x = unpack_pair<ROWS::DTYPE>(h[j / 4][j / 2 % 2 * 2 + i]);
+            d[i][j] = by * (d[i][j] - x.x * mean);
+            d[i][j + 1] = by * (d[i][j + 1] - x.y * mean);
         }
     }
     ROWS::keep(d, staging);
 }
 
-// dQ of sixteen queries from `first` on, from all keys. own: their rows and dO; lse, delta: theirs.
+// A tile's gradient of scores, and what it gives to dQ. MASKED: some keys are not there, and their probabilities may be infinite.
+template <bool MASKED, int TILE, typename ROWS>
+static __device__ __forceinline__ void add_to_queries(const typename ROWS::fragments &a, const typename ROWS::fragments &g,
+                                                      const uint16_t *upstream, const uint16_t *of_keys, const uint16_t *values,
+                                                      int left, float4 lse, float4 delta, float (&sums)[2][ROWS::RESULTS]) {
+    float s[2][TILE / 4], d[2][TILE / 4];
+    ROWS::template multiply<TILE>(a, nullptr, of_keys, s, [&](int) { return lse; });
+    ROWS::template multiply<TILE>(g, ROWS::HELD ? nullptr : upstream, values, d, [&](int) { return delta; });
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+#pragma unroll
+        for (int j = 0; j < TILE / 4; j++) {
+            d[i][j] *= power_of_two(s[i][j]);
+            if (MASKED && ROWS::tiles::column(j) >= left) d[i][j] = 0.0f;
+        }
+    }
+    ROWS::template mix<TILE>(d, of_keys, sums);
+}
+
+// dQ of sixteen queries from `first` on, from all keys. `queries` and `upstream`: their rows, h and dO.
 template <typename ROWS, typename MEMORY>
 static __device__ __forceinline__ void short_query_gradients(const attention_call &c, MEMORY &m, int first, const uint16_t *queries,
                                                              const uint16_t *upstream, const uint16_t *of_keys,
                                                              const uint16_t *values, uint16_t *staging) {
-    enum { TILE = GRADIENT_TILE };
+    enum { TILE = GRADIENT_TILE, PITCH = ROWS::PITCH };
     const int row = first + threadIdx.x % 32 / 4;
+    const float4 lse = make_float4(m.lse[row], m.lse[row], m.lse[row + 8], m.lse[row + 8]);
+    const float4 delta = make_float4(m.delta[row], m.delta[row], m.delta[row + 8], m.delta[row + 8]);
     typename ROWS::fragments a, g;
     float sums[2][ROWS::RESULTS] = {};
     ROWS::read(queries, a);
     if (ROWS::HELD) ROWS::read(upstream, g);
-    ROWS::scale(a, c.scale * LOG2E, m.gains[0], m.gains[1]);
+    ROWS::scale(a, m.factors.product);
+    int start = 0;
 #pragma unroll 1
-    for (int start = 0; start < c.keys; start += TILE) {
-        float s[2][TILE / 4], d[2][TILE / 4];
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-#pragma unroll
-            for (int j = 0; j < TILE / 4; j++) s[i][j] = m.lse[row + 8 * i], d[i][j] = m.delta[row + 8 * i];
-        }
-        ROWS::template multiply<TILE>(a, of_keys + start * ROWS::PITCH, s);
-        if (ROWS::HELD) ROWS::template multiply<TILE>(g, values + start * ROWS::PITCH, d);
-        else ROWS::template multiply<TILE>(upstream, values + start * ROWS::PITCH, d);
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-#pragma unroll
-            for (int j = 0; j < TILE / 4; j++) d[i][j] *= power_of_two(s[i][j]);
-        }
-        if (start + TILE > c.keys) { // probabilities of keys that are not there may be infinite
-#pragma unroll
-            for (int j = 0; j < TILE / 4; j++) {
-                if (start + ROWS::tiles::column(j) >= c.keys) d[0][j] = d[1][j] = 0.0f;
-            }
-        }
-        ROWS::template mix<TILE>(d, of_keys + start * ROWS::PITCH, sums);
-    }
-    finish_short<ROWS>(c, sums, queries, c.rms ? m.inverse[0] + first : nullptr, m.gains[0], m.gains[1], c.queries - first,
-                       c.gains_of_q ? m.sums[0][threadIdx.x / 32] : nullptr, staging);
+    for (; start + TILE <= c.keys; start += TILE)
+        add_to_queries<false, TILE, ROWS>(a, g, upstream, of_keys + start * PITCH, values + start * PITCH, TILE, lse, delta, sums);
+    if (start < c.keys)
+        add_to_queries<true, TILE, ROWS>(a, g, upstream, of_keys + start * PITCH, values + start * PITCH, c.keys - start, lse, delta,
+                                         sums);
+    __syncwarp(); // staging may be the warp's dO
+    finish_short<0, ROWS>(c, m, sums, queries, first, staging);
     ROWS::store(staging, moved(m.at.queries, c.dq), c.width, first, c.queries);
 }
 
@@ -492,20 +549,18 @@ static __device__ __forceinline__ void short_key_gradients(const attention_call 
     float dk[2][ROWS::RESULTS] = {}, dv[2][ROWS::RESULTS] = {};
     ROWS::read(of_keys, a);
     if (ROWS::BOTH_HELD) ROWS::read(values, v);
-    ROWS::scale(a, c.scale * LOG2E, m.gains[0], m.gains[1]);
+    ROWS::scale(a, m.factors.product);
 #pragma unroll 1
     for (int start = 0; start < c.queries; start += TILE) {
+        const auto of_columns = [start](const float *of_queries) {
+            return [=](int j) {
+                const float2 x = *(const float2 *)(of_queries + start + ROWS::tiles::column(j));
+                return make_float4(x.x, x.y, x.x, x.y);
+            };
+        };
         float s[2][TILE / 4], d[2][TILE / 4];
-#pragma unroll
-        for (int j = 0; j < TILE / 4; j += 2) {
-            const float2 l = *(const float2 *)(m.lse + start + ROWS::tiles::column(j));
-            const float2 e = *(const float2 *)(m.delta + start + ROWS::tiles::column(j));
-            s[0][j] = s[1][j] = l.x, s[0][j + 1] = s[1][j + 1] = l.y;
-            d[0][j] = d[1][j] = e.x, d[0][j + 1] = d[1][j + 1] = e.y;
-        }
-        ROWS::template multiply<TILE>(a, queries + start * ROWS::PITCH, s);
-        if (ROWS::BOTH_HELD) ROWS::template multiply<TILE>(v, upstream + start * ROWS::PITCH, d);
-        else ROWS::template multiply<TILE>(values, upstream + start * ROWS::PITCH, d);
+        ROWS::template multiply<TILE>(a, nullptr, queries + start * ROWS::PITCH, s, of_columns(m.lse));
+        ROWS::template multiply<TILE>(v, ROWS::BOTH_HELD ? nullptr : values, upstream + start * ROWS::PITCH, d, of_columns(m.delta));
 #pragma unroll
         for (int i = 0; i < 2; i++) {
 #pragma unroll
@@ -517,68 +572,69 @@ static __device__ __forceinline__ void short_key_gradients(const attention_call 
     __syncwarp(); // staging may be the warp's values
     ROWS::keep(dv, staging);
     ROWS::store(staging, moved(m.at.values, c.dkv), c.width, first, c.keys);
-    finish_short<ROWS>(c, dk, of_keys, c.rms ? m.inverse[1] + first : nullptr, m.gains[1], m.gains[0], c.keys - first,
-                       c.gains_of_k ? m.sums[1][threadIdx.x / 32] : nullptr, staging);
+    finish_short<1, ROWS>(c, m, dk, of_keys, first, staging);
     ROWS::store(staging, moved(m.at.keys, c.dkv), c.width, first, c.keys);
-}
-
-// Sums of a block's warps, in order, to row `block` of a gain's.
-template <typename MEMORY>
-static __device__ __forceinline__ void add_gains(const attention_call &c, const MEMORY &m, int which, int warps, float *to,
-                                                 unsigned block) {
-    if (!to) return;
-    for (int i = threadIdx.x; i < c.width; i += blockDim.x) {
-        float sum = 0.0f;
-        for (int warp = 0; warp < warps; warp++) sum += m.sums[which][warp][i];
-        to[(int64_t)block * c.width + i] = sum;
-    }
 }
 
 template <typename MEMORY>
 static __device__ __forceinline__ void begin_backward(const attention_call &c, MEMORY &m, const short_places &at) {
-    if (threadIdx.x == 0) m.at = at;
-    load_lse(c, at.lse, m.lse, padded(c.queries, GRADIENT_TILE));
     constexpr int COUNT = sizeof m.sums / sizeof(float);
+    if (threadIdx.x == 0) m.at = at;
+    for (int i = threadIdx.x; i < padded(c.queries, GRADIENT_TILE); i += blockDim.x)
+        m.lse[i] = i < c.queries ? -LOG2E * at.lse[i] : -INFINITY;
     for (int i = threadIdx.x; i < COUNT; i += blockDim.x) (&m.sums[0][0][0])[i] = 0.0f;
-    load_gains(c, m.gains);
+    find_factors(c, m.factors);
+}
+
+// Sums of a block's warps, in order, to a row of a gain's.
+template <typename MEMORY>
+static __device__ __forceinline__ void add_gains(const attention_call &c, const MEMORY &m, int which, int warps, float *to) {
+    if (!to) return;
+    for (int i = threadIdx.x; i < c.width; i += blockDim.x) {
+        float sum = 0.0f;
+        for (int warp = 0; warp < warps; warp++) sum += m.sums[which][warp][i];
+        to[(int64_t)blockIdx.x * c.width + i] = sum;
+    }
 }
 
 template <typename ROWS>
 static __global__ void __launch_bounds__(FEW_WARPS * 32, 2) attention_short_gradients(const __grid_constant__ attention_call c) {
     extern __shared__ __align__(16) unsigned char attention_memory[];
     auto &m = *(backward_memory<ROWS::D, FEW_WARPS> *)attention_memory;
-    enum { THREADS_HERE = FEW_WARPS * 32, PITCH = ROWS::PITCH };
-    const int first = threadIdx.x / 32 * WARP_ROWS, of_queries = padded(c.queries, GRADIENT_TILE);
-    const int all_keys = padded(c.keys, GRADIENT_TILE);
-    const short_places at = find_places(c, blockIdx.x / c.heads, blockIdx.x % c.heads);
-    uint16_t *queries = rows_behind(m), *of_keys = queries + of_queries * PITCH, *upstream = of_keys + all_keys * PITCH;
-    uint16_t *values = upstream + of_queries * PITCH, *staging = values + all_keys * PITCH + first * PITCH;
-    ROWS::load(at.queries, c.width, 0, c.queries, queries, of_queries, threadIdx.x, THREADS_HERE);
-    ROWS::load(at.keys, c.width, 0, c.keys, of_keys, all_keys, threadIdx.x, THREADS_HERE);
-    copy_async_commit();
-    ROWS::load(at.upstream, c.width, 0, c.queries, upstream, of_queries, threadIdx.x, THREADS_HERE);
-    ROWS::load(at.values, c.width, 0, c.keys, values, all_keys, threadIdx.x, THREADS_HERE);
-    copy_async_commit();
-    uint4 outputs[ROWS::CHUNKS / 2];
-    read_outputs<ROWS>(at.outputs, c.width, first, c.queries, outputs);
-    begin_backward(c, m, at);
-    copy_async_wait<1>();
-    __syncthreads();
-    if (c.rms) {
-        if (first < of_queries) ROWS::normalise(queries + first * PITCH, c.width, c.epsilon, m.inverse[0] + first);
-        if (first < all_keys) ROWS::normalise(of_keys + first * PITCH, c.width, c.epsilon, m.inverse[1] + first);
+    enum { PITCH = ROWS::PITCH };
+    const int first = threadIdx.x / 32 * WARP_ROWS, at_own = first * PITCH;
+    const int all_queries = padded(c.queries, GRADIENT_TILE), all_keys = padded(c.keys, GRADIENT_TILE);
+    uint16_t *queries = rows_behind(m), *upstream = queries + all_queries * PITCH, *of_keys = upstream + all_queries * PITCH;
+    uint16_t *values = of_keys + all_keys * PITCH, *staging = values + all_keys * PITCH + at_own;
+    {
+        const short_places at = find_places(c, blockIdx.x / c.heads, blockIdx.x % c.heads);
+        typename ROWS::pieces q, k, given, out;
+        if (first < all_queries) {
+            ROWS::fetch(at.queries, c.width, first, c.queries, q);
+            ROWS::fetch(at.upstream, c.width, first, c.queries, given);
+            ROWS::fetch(at.outputs, c.width, first, c.queries, out);
+        }
+        if (first < all_keys) {
+            ROWS::fetch(at.keys, c.width, first, c.keys, k);
+            ROWS::copy(at.values, c.width, first, c.keys, values + at_own);
+        }
+        copy_async_commit();
+        begin_backward(c, m, at);
+        if (first < all_queries) {
+            put_normalised<ROWS>(c, q, m.inverse[0] + first, queries + at_own);
+            find_delta<ROWS>(out, given, m.delta + first);
+            ROWS::put(given, upstream + at_own);
+        }
+        if (first < all_keys) put_normalised<ROWS>(c, k, m.inverse[1] + first, of_keys + at_own);
     }
     copy_async_wait<0>();
     __syncthreads();
-    if (first < of_queries) find_delta<ROWS>(upstream + first * PITCH, outputs, m.delta + first);
-    __syncthreads();
-    if (first < c.queries)
-        short_query_gradients<ROWS>(c, m, first, queries + first * PITCH, upstream + first * PITCH, of_keys, values, staging);
     if (first < c.keys)
-        short_key_gradients<(ROWS::D > 48 ? 16 : 32), ROWS>(c, m, first, of_keys + first * PITCH, values + first * PITCH, queries, upstream, staging);
+        short_key_gradients<(ROWS::D > 48 ? 16 : 32), ROWS>(c, m, first, of_keys + at_own, values + at_own, queries, upstream, staging);
+    if (first < c.queries) short_query_gradients<ROWS>(c, m, first, queries + at_own, upstream + at_own, of_keys, values, staging);
     __syncthreads();
-    add_gains(c, m, 0, FEW_WARPS, c.gains_of_q, blockIdx.x);
-    add_gains(c, m, 1, FEW_WARPS, c.gains_of_k, blockIdx.x);
+    add_gains(c, m, 0, FEW_WARPS, c.gains_of_q);
+    add_gains(c, m, 1, FEW_WARPS, c.gains_of_k);
 }
 
 // Of longer sequences: of the rows that a head's block owns, queries or keys, a warp's tiles; the others rest.
@@ -587,45 +643,48 @@ static __global__ void __launch_bounds__(WARPS * 32, MANY_WARPS / WARPS)
     attention_short_gradients_apart(const __grid_constant__ attention_call c) {
     extern __shared__ __align__(16) unsigned char attention_memory[];
     auto &m = *(backward_memory<ROWS::D, WARPS> *)attention_memory;
-    enum { THREADS_HERE = WARPS * 32, PITCH = ROWS::PITCH, STEP = WARPS * WARP_ROWS };
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const short_places at = find_places(c, blockIdx.x / c.heads, blockIdx.x % c.heads);
-    const int count = OWN_QUERIES ? c.queries : c.keys, others = OWN_QUERIES ? c.keys : c.queries;
+    enum { PITCH = ROWS::PITCH, STEP = WARPS * WARP_ROWS };
+    const int begin = threadIdx.x / 32 * WARP_ROWS, count = OWN_QUERIES ? c.queries : c.keys, others = OWN_QUERIES ? c.keys : c.queries;
     const int rows = padded(others, GRADIENT_TILE);
     uint16_t *resting = rows_behind(m), *second = resting + rows * PITCH;
-    uint16_t *own = second + rows * PITCH + warp * WARP_ROWS * PITCH, *own_second = own + STEP * PITCH;
-    ROWS::load(OWN_QUERIES ? at.keys : at.queries, c.width, 0, others, resting, rows, threadIdx.x, THREADS_HERE);
-    ROWS::load(OWN_QUERIES ? at.values : at.upstream, c.width, 0, others, second, rows, threadIdx.x, THREADS_HERE);
-    copy_async_commit();
-    begin_backward(c, m, at);
+    uint16_t *own = second + (rows + begin) * PITCH, *own_second = own + STEP * PITCH;
+    {
+        const short_places at = find_places(c, blockIdx.x / c.heads, blockIdx.x % c.heads);
+        begin_backward(c, m, at);
+        for (int row = begin; row < rows; row += STEP) {
+            typename ROWS::pieces x, given, out;
+            ROWS::fetch(OWN_QUERIES ? at.keys : at.queries, c.width, row, others, x);
+            if (OWN_QUERIES) {
+                ROWS::copy(at.values, c.width, row, others, second + row * PITCH);
+            } else {
+                ROWS::fetch(at.upstream, c.width, row, others, given);
+                ROWS::fetch(at.outputs, c.width, row, others, out);
+                find_delta<ROWS>(out, given, m.delta + row);
+                ROWS::put(given, second + row * PITCH);
+            }
+            put_normalised<ROWS>(c, x, m.inverse[OWN_QUERIES] + row, resting + row * PITCH);
+        }
+        copy_async_commit();
+    }
     copy_async_wait<0>();
     __syncthreads();
-    for (int row = warp * WARP_ROWS; row < rows; row += STEP) {
-        if (c.rms) ROWS::normalise(resting + row * PITCH, c.width, c.epsilon, m.inverse[OWN_QUERIES] + row);
-        if (OWN_QUERIES) continue;
-        uint4 outputs[ROWS::CHUNKS / 2];
-        read_outputs<ROWS>(m.at.outputs, c.width, row, c.queries, outputs);
-        find_delta<ROWS>(second + row * PITCH, outputs, m.delta + row);
+    for (int first = begin; first < count; first += STEP) {
+        typename ROWS::pieces x, y;
+        ROWS::fetch(OWN_QUERIES ? m.at.queries : m.at.keys, c.width, first, count, x);
+        ROWS::fetch(OWN_QUERIES ? m.at.upstream : m.at.values, c.width, first, count, y);
+        if (OWN_QUERIES) {
+            typename ROWS::pieces out;
+            ROWS::fetch(m.at.outputs, c.width, first, count, out);
+            find_delta<ROWS>(out, y, m.delta + first);
+        }
+        put_normalised<ROWS>(c, x, m.inverse[!OWN_QUERIES] + first, own);
+        ROWS::put(y, own_second);
+        __syncwarp();
+        if (OWN_QUERIES) short_query_gradients<ROWS>(c, m, first, own, own_second, resting, second, own_second);
+        else short_key_gradients<(ROWS::D > 32 ? 16 : 32), ROWS>(c, m, first, own, own_second, resting, second, own_second);
     }
     __syncthreads();
-    for (int first = warp * WARP_ROWS; first < count; first += STEP) {
-        ROWS::load(OWN_QUERIES ? m.at.queries : m.at.keys, c.width, first, count, own, WARP_ROWS, lane, 32);
-        ROWS::load(OWN_QUERIES ? m.at.upstream : m.at.values, c.width, first, count, own_second, WARP_ROWS, lane, 32);
-        copy_async_commit();
-        uint4 outputs[ROWS::CHUNKS / 2];
-        if (OWN_QUERIES) read_outputs<ROWS>(m.at.outputs, c.width, first, c.queries, outputs);
-        copy_async_wait<0>();
-        __syncwarp();
-        if (c.rms) ROWS::normalise(own, c.width, c.epsilon, m.inverse[!OWN_QUERIES] + first);
-        if (OWN_QUERIES) find_delta<ROWS>(own_second, outputs, m.delta + first);
-        __syncwarp();
-        if (OWN_QUERIES)
-            short_query_gradients<ROWS>(c, m, first, own, own_second, resting, second, own_second);
-        else
-            short_key_gradients<(ROWS::D > 32 ? 16 : 32), ROWS>(c, m, first, own, own_second, resting, second, own_second);
-    }
-    __syncthreads();
-    add_gains(c, m, !OWN_QUERIES, WARPS, OWN_QUERIES ? c.gains_of_q : c.gains_of_k, blockIdx.x);
+    add_gains(c, m, !OWN_QUERIES, WARPS, OWN_QUERIES ? c.gains_of_q : c.gains_of_k);
 }
 
 // ---- host -------------------------------------------------------------------------------------------------------------
