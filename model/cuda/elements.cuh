@@ -86,7 +86,9 @@ static __device__ __forceinline__ void convert_elements(ups_dtype dtype, const r
     }
 }
 
+// One after the other, which takes fewer registers.
 template <int N> static __device__ __forceinline__ void read_elements(elements from, int64_t at, float (&x)[N]) {
+    if (from.dtype == UPS_F32) return convert_elements<N>(UPS_F32, load_elements<N>({from.data, UPS_F32}, at), x);
     convert_elements<N>(from.dtype, load_elements<N>(from, at), x);
 }
 

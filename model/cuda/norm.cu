@@ -19,8 +19,8 @@ enum { MOST_SHARED = 48 << 10 }; // that every kernel has without asking
 
 // The first of a pair, whose sum is float32, and so is x; of a norm by itself all are NULL.
 struct residual_rows {
-    float *x, *sum, *dx; // dx: where it is wanted
-    elements branch, df; // df: likewise
+    float *x, *sum, *dx;     // dx: where it is wanted
+    elements branch, df;     // df: likewise
     bool accumulate_x, accumulate_f;
     ups_op_attributes attributes;
     const ups_update *update; // NULL: not in training
@@ -44,8 +44,8 @@ static residual_rows residual_of(const ups_op_call *call) {
 
 static bool residual_is_wide(const ups_op_call *call, int64_t width) {
     if (!call) return true;
-    for (const ups_tensor *tensor :
-         {&call->inputs[0], &call->inputs[1], &call->output, &call->input_gradients[0], &call->input_gradients[1]}) {
+    for (const ups_tensor *tensor : {&call->inputs[0], &call->inputs[1], &call->output, &call->input_gradients[0],
+                                     &call->input_gradients[1]}) {
         if (is_present(tensor) && !is_wide(tensor, width)) return false;
     }
     return true;
@@ -57,28 +57,14 @@ static __device__ __forceinline__ float keep_of(const residual_rows &r, int64_t 
     return ups_drop_path_keep(&r.attributes, r.update->input.seed, r.update->input.item, row / r.tokens);
 }
 
-// N elements of the norm's input from `at` on: of x, or of the sum, which is made. Asked for first, then looked at.
-template <int N> struct raw_input { raw_elements<N> x, branch; };
-
+// N elements of the norm's input from `at` on: of x, or of the sum, which is made.
 template <int N>
-static __device__ __forceinline__ raw_input<N> load_input(const residual_rows &r, elements x, int64_t at) {
-    raw_input<N> raw;
-    if (r.branch.data) {
-        raw.x = load_elements<N>({r.x, UPS_F32}, at);
-        raw.branch = load_elements<N>(r.branch, at);
-    } else {
-        raw.x = load_elements<N>(x, at);
-    }
-    return raw;
-}
-
-template <int N>
-static __device__ __forceinline__ void make_input(const residual_rows &r, elements x, int64_t at, float keep,
-                                                  const raw_input<N> &raw, float (&v)[N]) {
-    if (!r.branch.data) return convert_elements<N>(x.dtype, raw.x, v);
+static __device__ __forceinline__ void read_input(const residual_rows &r, elements x, int64_t at, float keep,
+                                                  float (&v)[N]) {
+    if (!r.branch.data) return read_elements<N>(x, at, v);
     float f[N];
-    convert_elements<N>(UPS_F32, raw.x, v);
-    convert_elements<N>(r.branch.dtype, raw.branch, f);
+    read_elements<N>({r.x, UPS_F32}, at, v);
+    read_elements<N>(r.branch, at, f);
 #pragma unroll
     for (int i = 0; i < N; i++) v[i] += keep * f[i];
     write_elements<N>({r.sum, UPS_F32}, at, v);
@@ -147,25 +133,18 @@ static __device__ __forceinline__ void lanes_sums(float &x, float &y, int lanes)
     }
 }
 
-// Blocks a processor: with what the compiler takes by itself it spills.
 template <bool CENTRED, int N, int PIECES>
-static __global__ void __launch_bounds__(THREADS, PIECES <= 2 ? 3 : 2)
+static __global__ void __launch_bounds__(THREADS)
     norm_forward_short(row_lanes r, residual_rows residual, elements x, float *gain, float *bias, elements y,
                        float *saved, float epsilon) {
     int lane = threadIdx.x % r.lanes;
     int64_t row = (int64_t)blockIdx.x * (THREADS / r.lanes) + threadIdx.x / r.lanes, start = row * r.width;
-    raw_input<N> raw[PIECES];
-#pragma unroll
-    for (int p = 0; p < PIECES; p++) {
-        int column = (p * r.lanes + lane) * N;
-        if (row < r.rows && column < r.width) raw[p] = load_input<N>(residual, x, start + column);
-    }
     float v[PIECES][N] = {}, sum = 0.0f, squares = 0.0f, keep = row < r.rows ? keep_of(residual, row) : 0.0f;
 #pragma unroll
     for (int p = 0; p < PIECES; p++) {
         int column = (p * r.lanes + lane) * N;
         if (row >= r.rows || column >= r.width) continue;
-        make_input<N>(residual, x, start + column, keep, raw[p], v[p]);
+        read_input<N>(residual, x, start + column, keep, v[p]);
 #pragma unroll
         for (int i = 0; i < N; i++) sum += v[p][i];
     }
@@ -304,7 +283,7 @@ static __global__ void __launch_bounds__(THREADS)
     float sum = 0.0f, keep = keep_of(residual, blockIdx.x);
     for (int i = threadIdx.x * N; i < width; i += THREADS * N) {
         float v[N];
-        make_input<N>(residual, x, start + i, keep, load_input<N>(residual, x, start + i), v);
+        read_input<N>(residual, x, start + i, keep, v);
 #pragma unroll
         for (int j = 0; j < N; j++) sum += in[i + j] = v[j];
     }
@@ -334,7 +313,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 // dx: a block a row. h and g stay in shared memory between the means and the result.
 template <bool CENTRED, int N>
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS, 4) // as norm_parameters
     norm_backward_long(residual_rows residual, elements x, elements dy, const float *gain, const float *saved,
                        elements dx, int width, bool accumulate) {
     extern __shared__ __align__(16) float rows[];

@@ -29,7 +29,9 @@ FP8 = "test_fp8", "cuda.test_fp8.forward", {}
 FP8_89 = "test_fp8_89", "cuda.test_fp8_89.forward", {}
 # file, words as they stand, once, and as they are changed; what is to notice: targets, a test of CTest, its environment
 MUTATIONS = [
-    ("activation.cu", "sigmoid * (1.0f + x * (1.0f - sigmoid))", "sigmoid * (1.0f + x * sigmoid)", ops("silu")),
+    ("activation.cu", "y * (1.0f + x * (1.0f - y))", "y * (1.0f + x * y)", ops("silu")),
+    ("activation.cu", "x < 0.0f ? negative", "x > 0.0f ? negative", ops("gelu")),
+    ("activation.cu", "sums[i] += v[i];", "sums[i] = v[i];", ops("linear_gelu")),
     ("activation.cu", "inverse ? coshf(u) : 1.0f / sqrtf(1.0f + u * u)", "inverse ? coshf(u) : 1.0f / (1.0f + u * u)", ops("bound")),
     ("attention/attention.cu", "total[i] = total[i] * before + sum", "total[i] = total[i] + sum", ops("attention")),
     ("attention/attention.cu", "if (t * TILES::STREAM + TILES::column(j) >= counts.y) s[i][j] = -INFINITY;", "", ops("attention")),
@@ -51,6 +53,7 @@ MUTATIONS = [
     ("muon.cu", "ahead = beta * kept + gradient", "ahead = kept", MUON),
     ("muon.cu", "of.rows > of.columns ? of.rows : of.columns", "of.rows", MUON),
     ("norm.cu", "to_bias[p][i] += g[p][i];", "to_bias[p][i] = g[p][i];", ops("layer_norm")),
+    ("norm.cu", "g[p][i] += more[i];", "g[p][i] = more[i];", ops("layer_norm")),
     ("patch.cu", "point == grid - 1 ? patch : inside + 1", "inside + 1", ops("patchify")),
     ("patch.cu", "if (++y < p.patch[1]) continue;", "if (true) continue;", ops("patchify")),
     ("products/plain.cu", "sum[0] += bias[0];", "", ops("linear")),
