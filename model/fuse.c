@@ -43,7 +43,7 @@ bool ups_nodes_pair(const ups_graph *graph, int32_t first, int32_t second) {
     const ups_node *sum = &graph->nodes[first], *norm = &graph->nodes[second];
     if (graph->unpaired || sum->kind != UPS_OP_RESIDUAL || norm->inputs[0] != sum->output) return false;
     if (norm->kind != UPS_OP_LAYER_NORM && norm->kind != UPS_OP_RMS_NORM) return false;
-    return sum->inputs[2] == UPS_NO_VALUE && graph->values[sum->output].dtype == UPS_F32;
+    return sum->inputs[2] == UPS_NO_VALUE;
 }
 
 void ups_graph_fuse(ups_graph *graph) {

@@ -12,8 +12,8 @@
  * run forward may ask for it. */
 void ups_graph_fuse(ups_graph *graph);
 
-/* Whether the second node, run after the first at once, makes a pair with it: a residual without a gate, in float32,
- * and the norm of its sum. Backward runs the second first. */
+/* Whether the second node, run after the first at once, makes a pair with it: a residual without a gate, and the
+ * norm of its sum. Backward runs the second first. */
 bool ups_nodes_pair(const ups_graph *graph, int32_t first, int32_t second);
 
 #endif

@@ -121,6 +121,7 @@ ups_operator_options ups_run_core(const ups_run_config *config) {
     options.drop_path = (float)core->drop_path;
     options.qk_norm = core->qk_norm;
     options.update_norm = core->update_norm;
+    options.residual = core->residual;
     options.boundary = core->boundary && core->condition;
     options.conserve = core->conserve;
     options.history = core->history;

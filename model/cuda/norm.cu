@@ -17,10 +17,9 @@ enum { MOST_SHARED = 48 << 10 }; // that every kernel has without asking
 
 // ---- the residual before a norm
 
-// The first of a pair, whose sum is float32, and so is x; of a norm by itself all are NULL.
+// The first of a pair; of a norm by itself all are NULL.
 struct residual_rows {
-    float *x, *sum, *dx;     // dx: where it is wanted
-    elements branch, df;     // df: likewise
+    elements x, branch, sum, dx, df; // dx, df: where they are wanted
     bool accumulate_x, accumulate_f;
     ups_op_attributes attributes;
     const ups_update *update; // NULL: not in training
@@ -30,10 +29,10 @@ struct residual_rows {
 static residual_rows residual_of(const ups_op_call *call) {
     if (!call) return {};
     const ups_shape &shape = call->output.shape;
-    return {(float *)call->inputs[0].data,
-            (float *)call->output.data,
-            (float *)call->input_gradients[0].data,
+    return {elements_of(&call->inputs[0]),
             elements_of(&call->inputs[1]),
+            elements_of(&call->output),
+            elements_of(&call->input_gradients[0]),
             elements_of(&call->input_gradients[1]),
             call->accumulate[0],
             call->accumulate[1],
@@ -63,25 +62,36 @@ static __device__ __forceinline__ void read_input(const residual_rows &r, elemen
                                                   float (&v)[N]) {
     if (!r.branch.data) return read_elements<N>(x, at, v);
     float f[N];
-    read_elements<N>({r.x, UPS_F32}, at, v);
-    read_elements<N>(r.branch, at, f);
+    const raw_elements<N> raw_x = load_elements<N>(r.x, at), raw_f = load_elements<N>(r.branch, at);
+    convert_elements<N>(r.x.dtype, raw_x, v);
+    convert_elements<N>(r.branch.dtype, raw_f, f);
 #pragma unroll
     for (int i = 0; i < N; i++) v[i] += keep * f[i];
-    write_elements<N>({r.sum, UPS_F32}, at, v);
+    const raw_elements<N> sum = pack_elements<N>(r.sum.dtype, v);
+    store_elements<N>(r.sum, at, sum);
+    convert_elements<N>(r.sum.dtype, sum, v); // as the norm would read it
 }
 
 // Writes the norm's gradient, and hands on what the sum's is then.
 template <int N>
 static __device__ __forceinline__ void write_gradient(const residual_rows &r, elements dx, int64_t at, float keep,
                                                       bool accumulate, float (&d)[N]) {
-    write_elements<N>(dx, at, d, accumulate);
+    if (accumulate) {
+        float before[N];
+        read_elements<N>(dx, at, before);
+#pragma unroll
+        for (int i = 0; i < N; i++) d[i] += before[i];
+    }
+    const raw_elements<N> sum = pack_elements<N>(dx.dtype, d);
+    store_elements<N>(dx, at, sum);
+    convert_elements<N>(dx.dtype, sum, d); // as the residual would read it
     if (r.df.data) {
         float v[N];
 #pragma unroll
         for (int i = 0; i < N; i++) v[i] = keep * d[i];
         write_elements<N>(r.df, at, v, r.accumulate_f);
     }
-    if (r.dx) write_elements<N>({r.dx, UPS_F32}, at, d, r.accumulate_x);
+    if (r.dx.data) write_elements<N>(r.dx, at, d, r.accumulate_x);
 }
 
 // ---- short rows
@@ -190,25 +200,26 @@ static unsigned walking_blocks_of(const row_lanes &r) {
 
 // All gradients in one pass. A lane has columns of its own, adds what they give to gain and bias over its rows, and the
 // block adds its lanes' (write_sums). Blocks are few, for their registers, and would wait for memory most of the time:
-// where the stream is float32 and layers take and give bf16 (MIXED, as in training) all that a row reads is asked for
-// before any of it is looked at. Others have no registers for that.
-template <bool CENTRED, int N, int PIECES, bool MIXED>
+// where layers take and give bf16, as in training, all that a row reads is asked for before any of it is looked at. Others
+// have no registers for that.
+enum known_dtypes { ANY, FLOAT_STREAM, BF16_STREAM }; // of x and dx, where dy is bf16
+template <bool CENTRED, int N, int PIECES, known_dtypes KNOWN>
 static __global__ void __launch_bounds__(THREADS, PIECES <= 2 ? 2 : 1)
     norm_backward_short(row_lanes r, residual_rows residual, elements x, elements dy, float *gain, const float *saved,
                         elements dx, bool accumulate, row_sums dgain, row_sums dbias) {
     unsigned lane = threadIdx.x % r.lanes, row_lane = threadIdx.x / r.lanes, row_lanes = THREADS / r.lanes;
-    if (MIXED) { // as they are, for the compiler to know
-        x.dtype = dx.dtype = UPS_F32;
+    if (KNOWN) { // as they are, for the compiler to know
+        x.dtype = dx.dtype = KNOWN == FLOAT_STREAM ? UPS_F32 : UPS_BF16;
         dy.dtype = residual.df.dtype = UPS_BF16;
     }
-    const bool early = MIXED && accumulate && dx.data;
+    const bool early = KNOWN && accumulate && dx.data;
     const float inverse_width = 1.0f / r.width;
     float to_gain[PIECES][N] = {}, to_bias[PIECES][N] = {};
     for (int64_t first = (int64_t)blockIdx.x * row_lanes; first < r.rows; first += (int64_t)gridDim.x * row_lanes) {
         int64_t row = first + row_lane, start = row * r.width;
         raw_elements<N> raw_x[PIECES], raw_dy[PIECES], before[PIECES];
 #pragma unroll
-        for (int p = 0; p < PIECES && MIXED; p++) {
+        for (int p = 0; p < PIECES && KNOWN; p++) {
             int column = (p * r.lanes + lane) * N;
             if (row >= r.rows || column >= r.width) continue;
             raw_x[p] = load_elements<N>(x, start + column);
@@ -226,8 +237,8 @@ static __global__ void __launch_bounds__(THREADS, PIECES <= 2 ? 2 : 1)
             int column = (p * r.lanes + lane) * N;
             if (row >= r.rows || column >= r.width) continue;
             float by[N];
-            convert_elements<N>(x.dtype, MIXED ? raw_x[p] : load_elements<N>(x, start + column), h[p]);
-            convert_elements<N>(dy.dtype, MIXED ? raw_dy[p] : load_elements<N>(dy, start + column), g[p]);
+            convert_elements<N>(x.dtype, KNOWN ? raw_x[p] : load_elements<N>(x, start + column), h[p]);
+            convert_elements<N>(dy.dtype, KNOWN ? raw_dy[p] : load_elements<N>(dy, start + column), g[p]);
             if (gain) read_elements<N>({gain, UPS_F32}, column, by);
 #pragma unroll
             for (int i = 0; i < N; i++) {
@@ -440,16 +451,24 @@ static ups_status norm(ups_device *device, const ups_op_call *first, const ups_o
 template <bool CENTRED, int N>
 static ups_status short_gradients(ups_device *device, const row_lanes &r, const ups_op_call *first,
                                   const ups_op_call *call, row_sums dgain, row_sums dbias, ups_error *error) {
-    static constexpr decltype(&norm_backward_short<CENTRED, N, 1, false>) kernels[2][MOST_PIECES] = {
-        {norm_backward_short<CENTRED, N, 1, false>, norm_backward_short<CENTRED, N, 2, false>,
-         norm_backward_short<CENTRED, N, 3, false>, norm_backward_short<CENTRED, N, 4, false>},
-        {norm_backward_short<CENTRED, N, 1, N == WIDE>, norm_backward_short<CENTRED, N, 2, N == WIDE>,
-         norm_backward_short<CENTRED, N, 3, N == WIDE>, norm_backward_short<CENTRED, N, 4, N == WIDE>}};
+    constexpr known_dtypes FLOATS = N == WIDE ? FLOAT_STREAM : ANY, HALVES = N == WIDE ? BF16_STREAM : ANY;
+    static constexpr decltype(&norm_backward_short<CENTRED, N, 1, ANY>) kernels[][MOST_PIECES] = {
+        {norm_backward_short<CENTRED, N, 1, ANY>, norm_backward_short<CENTRED, N, 2, ANY>,
+         norm_backward_short<CENTRED, N, 3, ANY>, norm_backward_short<CENTRED, N, 4, ANY>},
+        {norm_backward_short<CENTRED, N, 1, FLOATS>, norm_backward_short<CENTRED, N, 2, FLOATS>,
+         norm_backward_short<CENTRED, N, 3, FLOATS>, norm_backward_short<CENTRED, N, 4, FLOATS>},
+        {norm_backward_short<CENTRED, N, 1, HALVES>, norm_backward_short<CENTRED, N, 2, HALVES>,
+         norm_backward_short<CENTRED, N, 3, HALVES>, norm_backward_short<CENTRED, N, 4, HALVES>}};
     const ups_tensor *dx = &call->input_gradients[0], *df = first ? &first->input_gradients[1] : nullptr;
-    const bool mixed = call->inputs[0].dtype == UPS_F32 && call->output_gradient.dtype == UPS_BF16 &&
-                       (!is_present(dx) || dx->dtype == UPS_F32) && (!df || !is_present(df) || df->dtype == UPS_BF16);
+    const ups_dtype stream = call->inputs[0].dtype;
+    const bool as_in_training = call->output_gradient.dtype == UPS_BF16 && (!is_present(dx) || dx->dtype == stream) &&
+                                (!df || !is_present(df) || df->dtype == UPS_BF16);
+    const known_dtypes known = !as_in_training      ? ANY
+                               : stream == UPS_F32  ? FLOAT_STREAM
+                               : stream == UPS_BF16 ? BF16_STREAM
+                                                    : ANY;
     unsigned blocks = walking_blocks_of(r);
-    kernels[mixed][r.pieces - 1]<<<blocks, THREADS, 0, ups_cuda_stream(device)>>>(
+    kernels[known][r.pieces - 1]<<<blocks, THREADS, 0, ups_cuda_stream(device)>>>(
         r, residual_of(first), elements_of(&call->inputs[0]), elements_of(&call->output_gradient),
         (float *)call->inputs[1].data, (const float *)call->saved[0].data, elements_of(&call->input_gradients[0]),
         call->accumulate[0], dgain, dbias);

@@ -10,6 +10,7 @@
 #       the same compilation, and is what the emulator runs. The PTX for sm_90a lies beside it: X.compute_90a.ptx.
 set(UPS_CUDA ON CACHE BOOL "Build the CUDA device where a toolkit is found")
 set(UPS_CUDA_BUILT "" CACHE PATH "Another build of the same tree, whose CUDA objects are taken instead of compiled again: sanitizers change nothing in them")
+option(UPS_CUDA_LINES "Kernels know their lines, as the emulator and compute-sanitizer tell them; without, they are 0.6 of the size" ON)
 set(UPS_CUDA_ARCHITECTURES -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_90,code=compute_90)
 
 if(DEFINED ENV{XDG_CACHE_HOME})
@@ -84,7 +85,7 @@ function(ups_cuda_object out source)
   endif()
   file(MAKE_DIRECTORY ${folder})
   add_custom_command(OUTPUT ${object} ${ptx} ${ptx_90}
-    COMMAND ${UPS_CUDA_NVCC} -std=c++17 -O3 -lineinfo ${UPS_CUDA_ARCHITECTURES} ${UPS_CUDA_COMPRESSION} ${ARGN} -I${PROJECT_SOURCE_DIR} $<$<BOOL:${UPS_WERROR}>:-Werror=all-warnings>
+    COMMAND ${UPS_CUDA_NVCC} -std=c++17 -O3 $<$<BOOL:${UPS_CUDA_LINES}>:-lineinfo> ${UPS_CUDA_ARCHITECTURES} ${UPS_CUDA_COMPRESSION} ${ARGN} -I${PROJECT_SOURCE_DIR} $<$<BOOL:${UPS_WERROR}>:-Werror=all-warnings>
       -Xcompiler=-fPIC,-g1,-Wall,-fvisibility=hidden --keep --keep-dir ${folder} -MD -MF ${object}.d -MT ${object} -c ${path} -o ${object}
     DEPENDS ${path} DEPFILE ${object}.d COMMENT "Building CUDA object ${name}.cu.o" VERBATIM COMMAND_EXPAND_LISTS)
   set(${out}_OBJECT ${object} PARENT_SCOPE)

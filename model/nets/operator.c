@@ -116,14 +116,14 @@ static condition build_condition(ups_graph *g, const ups_operator_options *o, up
 
 static ups_value advance(ups_graph *g, const ups_operator_options *o, ups_value z, const condition *c,
                          uint32_t first_layer) {
-    const ups_dense_options wide = {.output_f32 = true};
+    const ups_dense_options wide = {.output_f32 = true}, stream = {.output_f32 = o->residual == UPS_RESIDUAL_F32};
     ups_graph_scope(g, "%s.condition", prefix);
     ups_value x = ups_add(g, z, c->time);
     if (c->scale != UPS_NO_VALUE) {
         ups_value normed = ups_layer_norm(g, x, UPS_NO_VALUE, UPS_NO_VALUE, false);
         x = ups_residual(g, x, ups_modulate(g, normed, c->scale, c->shift), c->gate, 0, 0);
     }
-    x = ups_dense(g, prefix, "input", x, o->hidden, wide);
+    x = ups_dense(g, prefix, "input", x, o->hidden, stream);
     x = ups_core_find(o->core)->build(g, prefix, o, x, UPS_NO_VALUE, first_layer);
     x = ups_norm(g, prefix, "norm", x, false);
     ups_value update = ups_dense(g, prefix, "output", x, o->dim, wide);
@@ -215,6 +215,7 @@ static void advance_on_grid(ups_graph *g, const ups_operator_options *o, const p
     name_task(o, own);
     ups_value x = ups_dense(g, own, "input", p->last, o->hidden, wide);
     x = add_position(g, o, add_changes(g, own, "earlier", p, x));
+    if (o->residual == UPS_RESIDUAL_HALF && g->compute != UPS_F32) x = ups_cast(g, x, g->compute);
     x = ups_core_find(o->core)->build(g, prefix, o, x, c->features, first_layer);
     x = ups_norm(g, prefix, "norm", x, false);
     ups_value update =

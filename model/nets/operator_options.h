@@ -10,6 +10,11 @@ typedef enum ups_update_norm {
     UPS_UPDATE_PLAIN,      /* z' = z + core(…) */
 } ups_update_norm;
 
+typedef enum ups_residual_dtype {
+    UPS_RESIDUAL_F32,  /* the default: what blocks add is not rounded away */
+    UPS_RESIDUAL_HALF, /* in bf16 and fp16 runs the dtype of products: less memory is moved, as in PyTorch's autocast */
+} ups_residual_dtype;
+
 /* A task whose tokens are the cells of a grid. */
 typedef struct ups_token_grid {
     const char *task; /* names the parameters that are its own; NULL: tokens lie nowhere, and all tasks share all */
@@ -64,6 +69,7 @@ typedef struct ups_operator_options {
     int64_t parameter_count;  /* PDE parameters a sample; 0: none */
     int64_t task_count;       /* 0: the task does not enter */
     ups_update_norm update_norm;
+    ups_residual_dtype residual; /* of the stream that the core's blocks add to */
     bool boundary;    /* on a grid: whether the domain is periodic is part of the condition */
     bool conserve;    /* on a grid: what was measured to stay the same on average over all tokens stays so */
     int history;      /* frames that are read; more than one only on a grid */

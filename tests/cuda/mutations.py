@@ -53,7 +53,6 @@ MUTATIONS = [
     ("muon.cu", "ahead = beta * kept + gradient", "ahead = kept", MUON),
     ("muon.cu", "of.rows > of.columns ? of.rows : of.columns", "of.rows", MUON),
     ("norm.cu", "to_bias[p][i] += g[p][i];", "to_bias[p][i] = g[p][i];", ops("layer_norm")),
-    ("norm.cu", "g[p][i] += more[i];", "g[p][i] = more[i];", ops("layer_norm")),
     ("patch.cu", "point == grid - 1 ? patch : inside + 1", "inside + 1", ops("patchify")),
     ("patch.cu", "if (++y < p.patch[1]) continue;", "if (true) continue;", ops("patchify")),
     ("products/plain.cu", "sum[0] += bias[0];", "", ops("linear")),

@@ -47,6 +47,7 @@ const op_case op_cases[] = {
     {.name = "modulate, many tokens", .kind = UPS_OP_MODULATE, .input_count = 3, .inputs = {C(2, 300, 64), C(2, 64), C(2, 64)}, .output = C(2, 300, 64)},
     {.name = "modulate, wide", .kind = UPS_OP_MODULATE, .input_count = 3, .inputs = {S(2, 9, 2304), C(2, 2304), C(2, 2304)}, .output = S(2, 9, 2304)},
     {.name = "residual", .kind = UPS_OP_RESIDUAL, .input_count = 3, .inputs = {S(3, 17, 45), C(3, 17, 45), NONE}, .output = S(3, 17, 45)},
+    {.name = "residual of rows in the dtype of products", .kind = UPS_OP_RESIDUAL, .input_count = 3, .inputs = {C(3, 17, 48), C(3, 17, 48), NONE}, .output = C(3, 17, 48)},
     {.name = "residual with gate", .kind = UPS_OP_RESIDUAL, .input_count = 3, .inputs = {S(2, 9, 300), C(2, 9, 300), C(2, 300)}, .output = S(2, 9, 300)},
     {.name = "residual with gate and drop-path, many tokens", .kind = UPS_OP_RESIDUAL, .attributes = {.drop_path = 0.4f, .layer = 1}, .input_count = 3, .inputs = {S(3, 260, 64), C(3, 260, 64), C(3, 64)}, .output = S(3, 260, 64), .training = true},
     {.name = "residual with gate and drop-path", .kind = UPS_OP_RESIDUAL, .attributes = {.drop_path = 0.4f, .layer = 3}, .input_count = 3, .inputs = {S(9, 5, 16), C(9, 5, 16), C(9, 16)}, .output = S(9, 5, 16), .training = true},

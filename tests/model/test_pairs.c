@@ -12,6 +12,7 @@ typedef struct kind {
     int64_t width;
     float drop_path;
     bool rms, bare; /* bare: gains and biases are absent */
+    bool half;      /* the stream is in the compute dtype */
 } kind;
 
 static ups_value norm_of(ups_graph *g, const kind *k, ups_value x, int index) {
@@ -44,6 +45,7 @@ static model stream(const kind *k, bool unpaired) {
     g->unpaired = unpaired;
     ups_shape shape = UPS_SHAPE(BATCH, TOKENS, k->width);
     ups_value x = ups_graph_input(g, "x", UPS_F32, shape), given = ups_graph_input(g, "given", UPS_F32, shape);
+    if (k->half) x = ups_cast(g, x, k->compute);
     ups_value sum = ups_residual(g, x, linear_of(g, x, k->width, "first", false), UPS_NO_VALUE, k->drop_path, 0);
     ups_value normed = norm_of(g, k, sum, 0), early = sum;
     sum = ups_residual(g, sum, given, UPS_NO_VALUE, 0, 1);
@@ -120,7 +122,9 @@ CLAIM(a_pair_gives_the_bits_of_its_two_ops) {
                           {.compute = UPS_F32, .width = 40, .rms = true},
                           {.compute = UPS_BF16, .width = 64, .drop_path = 0.5f},
                           {.compute = UPS_BF16, .width = 64, .bare = true},
-                          {.compute = UPS_F16, .width = 96}};
+                          {.compute = UPS_F16, .width = 96},
+                          {.compute = UPS_BF16, .width = 64, .drop_path = 0.5f, .half = true},
+                          {.compute = UPS_F16, .width = 48, .rms = true, .half = true}};
     compare_all(kinds, sizeof kinds / sizeof *kinds);
 }
 
@@ -129,6 +133,8 @@ CLAIM(so_it_does_for_widths_that_do_not_fit_vectors_or_registers) {
                           {.compute = UPS_F32, .width = 99, .drop_path = 0.5f},
                           {.compute = UPS_BF16, .width = 131, .rms = true},
                           {.compute = UPS_BF16, .width = 384, .drop_path = 0.5f},
+                          {.compute = UPS_BF16, .width = 384, .drop_path = 0.5f, .half = true},
+                          {.compute = UPS_BF16, .width = 1032, .half = true},
                           {.compute = UPS_F32, .width = 1032}};
     compare_all(kinds, sizeof kinds / sizeof *kinds);
 }

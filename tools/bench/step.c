@@ -21,11 +21,13 @@
 
 enum { WARM_UP = 3 /* steps before the first that counts */ };
 
-enum { BATCH, DTYPE, THREADS, DEVICE, STEPS, CHECKPOINTING, OPTIMIZER, PROFILE, CARD, PREDICT };
+enum { BATCH, DTYPE, RESIDUAL, THREADS, DEVICE, STEPS, CHECKPOINTING, OPTIMIZER, PROFILE, CARD, PREDICT };
 static const ups_option options[] = {
     [BATCH] = {"batch", 0, "N", "latent pairs a step (default 8)"},
     [DTYPE] = {"dtype", 0, "float32|bfloat16|float16|tf32|fp8",
                "of the matrix products and what lies between them (default: the fastest here)"},
+    [RESIDUAL] = {"residual", 0, "float32|half",
+                  "dtype of what blocks add to: half is that of the products (default float32)"},
     [THREADS] = {"threads", 't', "N", "processors used (default: all)"},
     [DEVICE] = {"device", 0, "auto|cpu|cuda", "what computes (default auto)"},
     [STEPS] = {"steps", 0, "N", "steps that count; the median is printed (default 10)"},
@@ -90,10 +92,12 @@ static ups_status fill(bench *b, ups_value input, uint32_t stream, ups_error *er
 typedef enum products { F32, BF16, F16, TF32, FP8 } products; /* in the order of the option's words */
 
 /* The graph of a step, on no device yet. */
-static void build(bench *b, int64_t batch, products dtype, ups_checkpointing checkpointing) {
+static void build(bench *b, int64_t batch, products dtype, ups_residual_dtype residual,
+                  ups_checkpointing checkpointing) {
     static const ups_dtype computes[] = {UPS_F32, UPS_BF16, UPS_F16, UPS_F32, UPS_BF16};
     static const char *const every_layer[] = {"*"};
     ups_operator_options reference = ups_operator_defaults();
+    reference.residual = residual;
     b->parameters = ups_parameters_create();
     b->graph = ups_graph_create(b->parameters, computes[dtype]);
     b->graph->tf32 = dtype == TF32;
@@ -249,11 +253,12 @@ int ups_cmd_bench_step(int argc, char **argv) {
     ups_arguments arguments;
     ups_arguments_begin(&arguments, &usage, argc, argv);
     int64_t batch = 8, threads = 0, steps = 10;
-    int dtype = -1, device = 0, checkpointing = 0, optimizer = UPS_OPTIMIZER_ADAMW, sheet = -1, card = -1;
+    int dtype = -1, residual = 0, device = 0, checkpointing = 0, optimizer = UPS_OPTIMIZER_ADAMW, sheet = -1, card = -1;
     bool profile = false;
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
         if (option == BATCH) ups_arguments_integer(&arguments, 1, 1 << 20, &batch);
         if (option == DTYPE) ups_arguments_choice(&arguments, &dtype);
+        if (option == RESIDUAL) ups_arguments_choice(&arguments, &residual);
         if (option == THREADS) ups_arguments_integer(&arguments, 1, 4096, &threads);
         if (option == DEVICE) ups_arguments_choice(&arguments, &device);
         if (option == STEPS) ups_arguments_integer(&arguments, 1, 1 << 20, &steps);
@@ -272,7 +277,7 @@ int ups_cmd_bench_step(int argc, char **argv) {
     bench b = {0};
     if (dtype < 0) dtype = device == CUDA || card >= 0 || ups_cpu_bf16_is_fast() ? BF16 : F32;
     ups_device_options where = {.name = devices[device], .threads = (int)threads};
-    build(&b, batch, (products)dtype, (ups_checkpointing)checkpointing);
+    build(&b, batch, (products)dtype, (ups_residual_dtype)residual, (ups_checkpointing)checkpointing);
     const double began = ups_now();
     ups_status status = card >= 0 ? predict(&b, ups_card_at(card), arguments.json, &error)
                                   : create(&b, &where, (ups_optimizer_kind)optimizer, &error);

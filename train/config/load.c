@@ -21,6 +21,7 @@ static const char *const precisions[] = {"auto", "f32", "tf32", "bf16", "fp16", 
 static const char *const checkpointings[] = {"none", "cheap", "block", NULL};
 static const char *const poolings[] = {"average", "queries", NULL};
 static const char *const update_norms[] = {"layer_norm", "none", NULL};
+static const char *const residuals[] = {"float32", "half", NULL};
 static const char *const mixings[] = {"attention", "spectral", NULL};
 static const char *const attentions[] = {"standard", "channel_separated", "window", NULL};
 static const char *const positions[] = {"borders", "none", "learned", "rotary", NULL};
@@ -332,6 +333,10 @@ static const ups_config_key model_keys[] = {
             "what normalises the core's output before it is added to z, of a fixed number of tokens: with tokens: grid "
             "nothing does",
             .choices = update_norms),
+        KEY(CHOICE, "residual", model.core.residual, "float32", 0, 0,
+            "dtype of what the blocks add to: half is that of the products in bf16 and fp16 runs, which moves less "
+            "memory on a card, and rounds what each block adds",
+            .choices = residuals),
         KEY(INT32, "history", model.core.history, "1", 1, UPS_MAX_HISTORY,
             "frames that the operator reads; more than 1 with tokens: grid"),
         KEY(INT32, "bundle", model.core.bundle, "1", 1, UPS_MAX_BUNDLE,

@@ -9,8 +9,8 @@
 // The bias's gradients: blocks that are enough to fill a card, and samples that a block takes at least where there are as many.
 enum { BIAS_BLOCKS = 1024, BIAS_SAMPLES = 4 };
 
-// D by token; eight lanes a row.
-static __global__ void __launch_bounds__(THREADS) attention_delta(const __grid_constant__ attention_call c, int64_t count) {
+// D by token; eight lanes a row. Four blocks a processor: with what the compiler takes by itself it spills for sm_80.
+static __global__ void __launch_bounds__(THREADS, 4) attention_delta(const __grid_constant__ attention_call c, int64_t count) {
     const int64_t stride = (int64_t)gridDim.x * (THREADS / LANES_A_ROW);
     for (int64_t first = (int64_t)blockIdx.x * (THREADS / LANES_A_ROW); first < count; first += stride) {
         int64_t at = first + threadIdx.x / LANES_A_ROW; // (batch, queries, heads)
