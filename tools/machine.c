@@ -407,8 +407,7 @@ static void examine_card(ups_findings *findings, const char *group, const ups_cu
     if (status == UPS_OK) status = card->class->memory(card, &all, &left, &error);
     if (status == UPS_OK)
         add(findings, group, "CUDA", UPS_FINDING_OK,
-            "device: cuda opens, with %.1f of %.1f GiB free; kernels for %d of %d ops, compiled and emulated, never "
-            "measured: 'auto' is the CPU",
+            "the card opens, with %.1f of %.1f GiB free; kernels for %d of %d ops; the device 'auto' is the card",
             ldexp((double)left, -30), ldexp((double)all, -30), module->kernel_count, module->op_count);
     else
         advise(add(findings, group, "CUDA", UPS_FINDING_NOTE, "device: cuda cannot be used: %s", error.message),
@@ -424,8 +423,7 @@ static void examine_accelerators(ups_findings *findings) {
     ups_error error;
     ups_status loaded = ups_cuda_load(&module, &error);
     if (gpus > 0) {
-        advise(add(findings, group, "GPU", UPS_FINDING_NOTE, "%d x %s, on which UPS was never measured", gpus, name),
-               "nothing to set: the device 'auto' is the CPU; device: cuda asks for the card");
+        add(findings, group, "GPU", UPS_FINDING_OK, "%d x %s", gpus, name);
     } else {
         add(findings, group, "GPU", UPS_FINDING_OK, "none (%s); training runs on the CPU",
             gpus < 0 ? "no NVIDIA driver" : "the NVIDIA driver shows no device");

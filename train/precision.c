@@ -1,6 +1,7 @@
 #include "train/precision.h"
 
 #include "model/cpu/device.h"
+#include "model/devices/devices.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -22,6 +23,7 @@ bool ups_precision_find(const char *name, ups_precision *precision) {
 }
 
 static bool is_card(const char *device) {
+    if (device && strcmp(device, "auto") == 0) device = ups_device_automatic();
     return device && strcmp(device, "cuda") == 0;
 }
 

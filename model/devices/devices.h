@@ -11,11 +11,13 @@ typedef struct ups_device_options {
     uint64_t planned_memory;
 } ups_device_options;
 
+/* What "auto" is here: "cuda" where there is a card that opens, else "cpu"; found once. */
+const char *ups_device_automatic(void);
 bool ups_device_can_plan(const char *name); /* for absent hardware: planned_memory */
 ups_status ups_device_open(const ups_device_options *options, ups_device **device, ups_error *error);
 
-/* Devices by name. A program that is built for tests adds its own before it opens one; "auto" opens the first whose
- * `automatic` is set. `entry` is borrowed. */
+/* A program that is built for tests adds a device of its own before it opens one; `automatic`: "auto" opens that.
+ * `entry` is borrowed. */
 typedef struct ups_device_entry {
     const char *name;
     bool automatic;

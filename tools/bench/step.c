@@ -249,7 +249,6 @@ static ups_status predict(const bench *b, const ups_card *card, bool as_json, up
 int ups_cmd_bench_step(int argc, char **argv) {
     static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
     static const char *const optimizers[] = {[UPS_OPTIMIZER_ADAMW] = "adamw", [UPS_OPTIMIZER_MUON] = "muon"};
-    enum { CUDA = 2 };
     ups_arguments arguments;
     ups_arguments_begin(&arguments, &usage, argc, argv);
     int64_t batch = 8, threads = 0, steps = 10;
@@ -275,7 +274,8 @@ int ups_cmd_bench_step(int argc, char **argv) {
 
     ups_error error = {0};
     bench b = {0};
-    if (dtype < 0) dtype = device == CUDA || card >= 0 || ups_cpu_bf16_is_fast() ? BF16 : F32;
+    const bool on_card = card >= 0 || strcmp(device ? devices[device] : ups_device_automatic(), "cuda") == 0;
+    if (dtype < 0) dtype = on_card || ups_cpu_bf16_is_fast() ? BF16 : F32;
     ups_device_options where = {.name = devices[device], .threads = (int)threads};
     build(&b, batch, (products)dtype, (ups_residual_dtype)residual, (ups_checkpointing)checkpointing);
     const double began = ups_now();
