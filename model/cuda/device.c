@@ -31,7 +31,7 @@ typedef struct cuda_device {
     char name[256];
     int capability[2]; /* major, minor */
     size_t most_shared;
-    uint64_t planned;  /* bytes of an absent card: no stream, no library; 0: there is one */
+    uint64_t planned; /* bytes of an absent card: no stream, no library; 0: there is one */
 } cuda_device;
 
 static cuda_device *of(ups_device *device) {

@@ -70,11 +70,11 @@ typedef struct ups_operator_options {
     int64_t task_count;       /* 0: the task does not enter */
     ups_update_norm update_norm;
     ups_residual_dtype residual; /* of the stream that the core's blocks add to */
-    bool boundary;    /* on a grid: whether the domain is periodic is part of the condition */
-    bool conserve;    /* on a grid: what was measured to stay the same on average over all tokens stays so */
-    int history;      /* frames that are read; more than one only on a grid */
-    int bundle;       /* frames that an application gives; likewise */
-    bool pushforward; /* of rollouts: no gradient goes from an application to those before it */
+    bool boundary;               /* on a grid: whether the domain is periodic is part of the condition */
+    bool conserve;               /* on a grid: what was measured to stay the same on average over all tokens stays so */
+    int history;                 /* frames that are read; more than one only on a grid */
+    int bundle;                  /* frames that an application gives; likewise */
+    bool pushforward;            /* of rollouts: no gradient goes from an application to those before it */
 } ups_operator_options;
 
 #endif

@@ -27,7 +27,7 @@
 static const ups_dtype computes[] = {UPS_F32, UPS_BF16, UPS_F16};
 static const double tolerances[] = {[UPS_F32] = 1e-5, [UPS_BF16] = 1e-2, [UPS_F16] = 1.25e-3};
 static const double tf32_tolerance = 2.5e-3; /* as many bits as fp16, but they may be cut off */
-static const double attention_looser = 1.5; /* a card rounds normalised rows, as PyTorch does */
+static const double attention_looser = 1.5;  /* a card rounds normalised rows, as PyTorch does */
 static const double fp8_tolerance = 0.1; /* operands of three and two bits behind the first one; test_fp8 is exact */
 enum { COMPUTES = sizeof computes / sizeof *computes };
 
@@ -196,7 +196,8 @@ static double forward_error(fixture *f) {
     return error;
 }
 
-/* A card may round. Its library may choose not to for small products, if that is faster; the emulated one always does. */
+/* A card may round. Its library may choose not to for small products, if that is faster; the emulated one always does.
+ */
 CLAIM(operands_are_rounded_to_tf32_on_a_card_alone) {
     skip_where_nothing_is_compared();
     const bool emulated = getenv("SIMT_ORDER") != NULL;

@@ -457,7 +457,9 @@ static const ups_config_key run_keys[] = {
         "or operator.; * stands for any part",
         LIST(ups_run_config, fp8_layers, fp8_layer_count, 0, 0)),
     SUBSECTION(
-        "device", KEY(TEXT, "name", device.name, "auto", 0, 0, "auto: a card where there is one, else cpu; cpu or cuda", .neutral = true),
+        "device",
+        KEY(TEXT, "name", device.name, "auto", 0, 0, "auto: a card where there is one, else cpu; cpu or cuda",
+            .neutral = true),
         KEY(INT32, "threads", device.threads, "0", 0, 4096, "cores the CPU's kernels use; 0: all", .neutral = true),
         KEY(DOUBLE, "memory", device.memory, "0", 0, 1e6,
             "GiB of a card's memory that may be used; 0: nine tenths of what is free", .neutral = true)),
