@@ -9,11 +9,12 @@
  * Nothing here knows which device it is for.
  *
  * Mixed precision is a property of values, decided while building: in a graph whose `compute` is UPS_BF16 or UPS_F16,
- * matmul inputs and outputs, and what is fused between them, have that dtype; the residual stream, losses, norm
- * statistics, parameters and their gradients stay float32. The gradient of a value has the dtype of the value. In a
- * float32 graph with `tf32` products with trained weights may round their operands to TF32's ten bits, on a device that
- * multiplies these faster; values stay float32. In a bf16 graph with `fp8_layers` the products of these layers may
- * round their operands to FP8 in training, on a device that multiplies it; values stay what they are.
+ * matmul inputs and outputs, and what is fused between them, have that dtype; the residual stream (unless it was
+ * begun otherwise), losses, norm statistics, parameters and their gradients stay float32. The gradient of a value has
+ * the dtype of the value. In a float32 graph with `tf32` products with trained weights may round their operands to
+ * TF32's ten bits, on a device that multiplies these faster; values stay float32. In a bf16 graph with `fp8_layers` the
+ * products of these layers may round their operands to FP8 in training, on a device that multiplies it; values stay
+ * what they are.
  */
 #ifndef UPS_MODEL_GRAPH_H
 #define UPS_MODEL_GRAPH_H

@@ -25,8 +25,8 @@ typedef struct ups_op_call {
     int input_count;
     ups_tensor inputs[UPS_MAX_INPUTS];  /* bf16 and fp16 graphs: linear weights come from the compute copy; gains and
                                            biases are float32 always */
-    const void *copies[UPS_MAX_INPUTS]; /* forward of bf16 and fp16 graphs: a weight's copy in the compute dtype, for
-                                           kernels that would round it; NULL: none */
+    const void *copies[UPS_MAX_INPUTS]; /* bf16 and fp16 graphs: the copies of parameters in the compute dtype, for
+                                           kernels that would round them; NULL: none */
     ups_dtype copies_dtype;
     ups_tensor output;
     ups_tensor saved[UPS_MAX_SAVED];

@@ -158,7 +158,7 @@ static void examine_processor(ups_findings *findings) {
     examine_vector_units(findings);
     char meaning[120];
     ups_precision_explain(ups_precision_resolve(UPS_PRECISION_AUTO, "cpu"), "cpu", meaning, sizeof(meaning));
-    add(findings, group, "precision", UPS_FINDING_OK, "auto means %s", meaning);
+    add(findings, group, "precision", UPS_FINDING_OK, "on the processor, auto means %s", meaning);
 }
 
 /* ---- memory ---- */

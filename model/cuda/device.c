@@ -431,8 +431,18 @@ static const ups_device_class cuda_class = {
     .matrices_workspace = ups_cuda_matrices_workspace,
 };
 
+enum { LEAST = 8 /* compute capability: sm_80 */ };
+
+static bool has_card(void) {
+    struct cudaDeviceProp properties;
+    int count = 0;
+    const bool there = cudaGetDeviceCount(&count) == cudaSuccess && count > 0 &&
+                       cudaGetDeviceProperties(&properties, 0) == cudaSuccess && properties.major >= LEAST;
+    cudaGetLastError();
+    return there;
+}
+
 static ups_status open_parts(cuda_device *d, ups_error *error) {
-    enum { LEAST = 8 /* sm_80 */ };
     struct cudaDeviceProp properties;
     int count = 0;
     cudaError_t code = cudaGetDeviceCount(&count);
@@ -511,7 +521,7 @@ static bool has_kernel(ups_op_kind kind) {
     return kernels[kind] != NULL;
 }
 
-__attribute__((visibility("default"))) const ups_cuda_module *ups_cuda_module_2(void) {
+__attribute__((visibility("default"))) const ups_cuda_module *ups_cuda_module_3(void) {
     static ups_cuda_module module;
     int count = 0;
     for (int kind = 0; kind < UPS_OP_COUNT; kind++) count += kernels[kind] != NULL;
@@ -519,6 +529,7 @@ __attribute__((visibility("default"))) const ups_cuda_module *ups_cuda_module_2(
                                .op_count = UPS_OP_COUNT,
                                .kernel_count = count,
                                .has_kernel = has_kernel,
+                               .has_card = has_card,
                                .open = open_card,
                                .open_to_plan = open_to_plan};
     return &module;

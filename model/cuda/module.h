@@ -9,12 +9,14 @@
 
 #include "model/device.h"
 
-#define UPS_CUDA_MODULE_ENTRY "ups_cuda_module_2"
+#define UPS_CUDA_MODULE_ENTRY "ups_cuda_module_3"
 
 typedef struct ups_cuda_module {
     const char *headers;        /* their hash, UPS_CUDA_HEADERS */
     int op_count, kernel_count; /* ops there are, and those that have kernels */
     bool (*has_kernel)(ups_op_kind kind);
+    /* Whether there is a card that kernels are for; nothing is opened. */
+    bool (*has_card)(void);
     /* Opens the first card that the driver shows. Freed by ups_device_close. */
     ups_status (*open)(ups_device **device, ups_error *error);
     /* The same for an absent card of so many bytes: the device only plans. */
@@ -22,6 +24,6 @@ typedef struct ups_cuda_module {
 } ups_cuda_module;
 
 typedef const ups_cuda_module *ups_cuda_module_get(void);
-ups_cuda_module_get ups_cuda_module_2;
+ups_cuda_module_get ups_cuda_module_3;
 
 #endif

@@ -35,10 +35,7 @@ bool ups_device_can_plan(const char *name) {
 
 static void try_card(void) {
     const ups_cuda_module *module;
-    ups_device *card = NULL;
-    const bool opens = ups_cuda_load(&module, NULL) == UPS_OK && module->open(&card, NULL) == UPS_OK;
-    ups_device_close(card);
-    automatic = opens ? cuda.name : cpu.name;
+    automatic = ups_cuda_load(&module, NULL) == UPS_OK && module->has_card() ? cuda.name : cpu.name;
 }
 
 const char *ups_device_automatic(void) {

@@ -11,7 +11,8 @@ typedef struct ups_device_options {
     uint64_t planned_memory;
 } ups_device_options;
 
-/* What "auto" is here: "cuda" where there is a card that opens, else "cpu"; found once. */
+/* What "auto" is here: "cuda" where there is a card that kernels are for, else "cpu"; found once, and nothing is
+ * opened. */
 const char *ups_device_automatic(void);
 bool ups_device_can_plan(const char *name); /* for absent hardware: planned_memory */
 ups_status ups_device_open(const ups_device_options *options, ups_device **device, ups_error *error);

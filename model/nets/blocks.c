@@ -1,5 +1,5 @@
-/* Blocks: see the header. In a bf16 or fp16 graph the residual stream is float32 and everything between its norm
- * and its addition has the compute dtype. */
+/* Blocks: see the header. In a bf16 or fp16 graph everything between a norm and the addition to the residual stream has
+ * the compute dtype; the stream is what it was begun as, float32 unless the operator's options say otherwise. */
 #include "model/nets/blocks.h"
 
 #include <fnmatch.h>

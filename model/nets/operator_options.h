@@ -12,7 +12,8 @@ typedef enum ups_update_norm {
 
 typedef enum ups_residual_dtype {
     UPS_RESIDUAL_F32,  /* the default: what blocks add is not rounded away */
-    UPS_RESIDUAL_HALF, /* in bf16 and fp16 runs the dtype of products: less memory is moved, as in PyTorch's autocast */
+    UPS_RESIDUAL_HALF, /* in bf16 and fp16 runs the dtype of products: less memory is moved; sums are rounded, and
+                          gradients */
 } ups_residual_dtype;
 
 /* A task whose tokens are the cells of a grid. */

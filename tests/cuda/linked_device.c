@@ -7,7 +7,7 @@
 #include <string.h>
 
 static ups_status open_linked(const ups_device_options *options, ups_device **device, ups_error *error) {
-    const ups_cuda_module *module = ups_cuda_module_2();
+    const ups_cuda_module *module = ups_cuda_module_3();
     if (options->planned_memory > 0) return module->open_to_plan(options->planned_memory, device, error);
     return module->open(device, error);
 }

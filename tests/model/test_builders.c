@@ -38,6 +38,35 @@ CLAIM(the_reference_operator_has_21_4_million_parameters_and_drops_paths_rising_
     end(m);
 }
 
+/* The dtype of all that residuals make, and that there are some. */
+static void assert_stream(const model *m, ups_dtype dtype) {
+    int residuals = 0;
+    for (int32_t n = 0; n < m->graph->node_count; n++) {
+        const ups_node *node = &m->graph->nodes[n];
+        if (node->kind != UPS_OP_RESIDUAL) continue;
+        assert_int_equal(ups_graph_info(m->graph, node->output)->dtype, dtype);
+        residuals++;
+    }
+    assert_true(residuals > 0);
+}
+
+CLAIM(blocks_add_to_float32_unless_told_to_in_the_dtype_of_products) {
+    static const ups_dtype computes[] = {UPS_F32, UPS_BF16, UPS_F16};
+    for (int i = 0; i < 3; i++) {
+        for (int half = 0; half < 2; half++) {
+            model m = begin(computes[i]);
+            ups_operator_options o = ups_operator_defaults();
+            o.residual = half ? UPS_RESIDUAL_HALF : UPS_RESIDUAL_F32;
+            ups_value z = float_input(&m, "z", UPS_SHAPE(2, 128, 128));
+            ups_value next =
+                ups_operator_build(m.graph, &o, z, float_input(&m, "dt", UPS_SHAPE(2, 1)), UPS_NO_VALUE, UPS_NO_VALUE);
+            assert_int_equal(ups_graph_info(m.graph, next)->dtype, UPS_F32);
+            assert_stream(&m, half ? computes[i] : UPS_F32);
+            end(m);
+        }
+    }
+}
+
 static ups_operator_options tiny_operator(void) {
     ups_operator_options o = ups_operator_defaults();
     o.tokens = 12;

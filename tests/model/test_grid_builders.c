@@ -44,6 +44,36 @@ static float *advance(const model *m, ups_value next_state, const float *z) {
     return out;
 }
 
+CLAIM(every_core_adds_to_a_half_stream_where_it_is_asked_for) {
+    static const char *const cores[] = {"spectral", "stack", "unet"};
+    for (int i = 0; i < 6; i++) {
+        const bool half = i % 2;
+        model m = begin(UPS_BF16);
+        ups_operator_options o = on_grid(1, 16, 1, true);
+        o.core = cores[i / 2];
+        o.level_count = 2;
+        o.depths[0] = o.depths[1] = 1;
+        o.residual = half ? UPS_RESIDUAL_HALF : UPS_RESIDUAL_F32;
+        ok(ups_operator_check(&o, &failure));
+        ups_value next_state = advanced(&m, &o);
+        int residuals = 0;
+        for (int32_t n = 0; n < m.graph->node_count; n++) {
+            const ups_node *node = &m.graph->nodes[n];
+            if (node->kind != UPS_OP_RESIDUAL) continue;
+            assert_int_equal(ups_graph_info(m.graph, node->output)->dtype, half ? UPS_BF16 : UPS_F32);
+            residuals++;
+        }
+        assert_true(residuals > 0);
+        ok(ups_parameters_allocate(m.parameters, device, false, UPS_BF16, 11, &failure));
+        float z[2 * 16 * 5];
+        ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, 9), 1, z, 2 * 16 * 5);
+        float *next = advance(&m, next_state, z); /* it runs; untrained, it is persistence */
+        assert_memory_equal(next, z, sizeof z);
+        free(next);
+        end(m);
+    }
+}
+
 CLAIM(an_untrained_operator_on_a_grid_is_persistence) {
     model m = begin(UPS_F32);
     ups_operator_options o = on_grid(1, 12, 1, false);

@@ -198,7 +198,7 @@ static double forward_error(fixture *f) {
 
 /* A card may round. Its library may choose not to for small products, if that is faster; the emulated one always does.
  */
-CLAIM(operands_are_rounded_to_tf32_on_a_card_alone) {
+CLAIM(operands_are_rounded_to_tf32_on_the_emulated_card_and_never_on_the_cpu) {
     skip_where_nothing_is_compared();
     const bool emulated = getenv("SIMT_ORDER") != NULL;
     int found = 0;

@@ -33,7 +33,7 @@ static void print_json(const ups_findings *findings, int problems) {
     }
     json_t *document =
         json_pack("{s:i, s:s, s:o}", "problems", problems, "precision",
-                  ups_precision_name(ups_precision_resolve(UPS_PRECISION_AUTO, "cpu")), "findings", list);
+                  ups_precision_name(ups_precision_resolve(UPS_PRECISION_AUTO, "auto")), "findings", list);
     ups_print_json(document, JSON_INDENT(2));
     json_decref(document);
 }

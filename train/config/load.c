@@ -335,7 +335,7 @@ static const ups_config_key model_keys[] = {
             .choices = update_norms),
         KEY(CHOICE, "residual", model.core.residual, "float32", 0, 0,
             "dtype of what the blocks add to: half is that of the products in bf16 and fp16 runs, which moves less "
-            "memory on a card, and rounds what each block adds",
+            "memory on a card, and rounds what blocks add to the stream, and to its gradient",
             .choices = residuals),
         KEY(INT32, "history", model.core.history, "1", 1, UPS_MAX_HISTORY,
             "frames that the operator reads; more than 1 with tokens: grid"),
@@ -445,7 +445,8 @@ static const ups_config_key run_keys[] = {
         .objection = object_to_output, .neutral = true),
     KEY(UINT64, "seed", seed, "42", 0, MANY, "seed of everything random"),
     KEY(CHOICE, "precision", precision, "auto", 0, 0,
-        "what matmuls compute in (weights, gradients and the residual stream are float32); auto: bf16 where it is "
+        "what matmuls compute in (weights, their gradients and, unless model.operator.residual is half, the residual "
+        "stream are float32); auto: bf16 where it is "
         "faster (cards; AMX; AVX-512 of AMD since Zen 4), else f32; tf32: float32, with operands of products that "
         "cards may round to ten bits; fp16 (with a dynamic "
         "loss scale) is slower than f32 on processors; fp8: bf16, with operands of hidden layers' products that cards "

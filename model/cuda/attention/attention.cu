@@ -3,7 +3,7 @@
 // 2205.14135, algorithm 1), and keeps the log-sum-exp for backward (attention_backward.cu).
 //
 // 1/rms of all rows is found first, by a kernel that reads them once: blocks that share keys would find it again and again.
-#include "model/cuda/attention/attention_short.h"
+#include "model/cuda/attention/attention.cuh"
 
 // 1/rms of a row of a head; eight lanes a row.
 static __global__ void __launch_bounds__(THREADS) attention_norms(const __grid_constant__ attention_call c, int64_t count) {

@@ -419,6 +419,12 @@ attention_call attention_call_of(const ups_op_call *call);
 int64_t attention_backward_floats(const attention_call &c);
 int64_t attention_backward_blocks(const attention_call &c);
 ups_status attention_backward(ups_device *device, const ups_op_call *call, ups_error *error);
+// Of short sequences (attention_short.cuh): whether their kernels take a call; norms, log-sum-exps and sums of gains are those
+// of the others. gains_of_q, gains_of_k: where they are wanted, one row a head of a sample.
+bool attention_is_short(ups_device *device, const attention_call &c, bool backward);
+size_t attention_short_backward_bytes(const attention_call &c); // of shared memory
+ups_status attention_short_forward(ups_device *device, const attention_call &c, ups_error *error);
+ups_status attention_short_backward(ups_device *device, const attention_call &c, ups_error *error);
 
 // Tiles of rows in the largest window.
 static inline int64_t tiles_in(int64_t rows, int size) {

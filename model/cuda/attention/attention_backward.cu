@@ -4,7 +4,7 @@
 // One kernel owns queries and makes dQ, another owns keys and makes dK and dV: scores are found twice, and nothing is added to
 // from two sides. Gradients of the bias are a third kernel, whose blocks add dS over samples before they sort it by
 // offset. Gradients of gains and of the bias are partial sums by block, added in the order of blocks.
-#include "model/cuda/attention/attention_short.h"
+#include "model/cuda/attention/attention.cuh"
 
 // The bias's gradients: blocks that are enough to fill a card, and samples that a block takes at least where there are as many.
 enum { BIAS_BLOCKS = 1024, BIAS_SAMPLES = 4 };

@@ -136,13 +136,19 @@ static __global__ void __launch_bounds__(WARPS * 32, 2 * ROWS::WARPS / WARPS)
 // ---- host -------------------------------------------------------------------------------------------------------------
 
 bool attention_is_short(ups_device *device, const attention_call &c, bool backward) {
-    typedef short_rows<UPS_BF16, 64, FORWARD_TILES> widest;
+    enum { WIDEST = 64 };
     const bool half = c.q.dtype == UPS_BF16 || c.q.dtype == UPS_F16;
-    if (!half || !c.wide || !is_of_one_dtype(c) || c.windows.dims || c.rotary || c.bias || c.width > widest::D) return false;
+    if (!half || !c.wide || !is_of_one_dtype(c) || c.windows.dims || c.rotary || c.bias || c.width > WIDEST) return false;
     if (c.queries > MOST_TOKENS || c.keys > MOST_TOKENS) return false;
     if (backward && (c.accumulate_q || c.accumulate_kv)) return false;
     if (c.gain_q && !(c.epsilon > 0.0f)) return false; // rows beyond the last are zeros, and stay so
-    const size_t wanted = backward ? attention_short_backward_bytes(c) : forward_bytes<widest, 2 * widest::WARPS>(c.keys);
+    size_t wanted = backward ? attention_short_backward_bytes(c) : 0;
+    if (!backward) {
+        with_rows<FORWARD_TILES>(c, [&](auto rows) {
+            wanted = forward_bytes<decltype(rows), 2 * decltype(rows)::WARPS>(c.keys);
+            return UPS_OK;
+        });
+    }
     return wanted <= ups_cuda_most_shared(device);
 }
 

@@ -7,7 +7,7 @@
 // columns of the product, scale gain_q gain_k log2(e), which a warp gives to its own rows in registers: probabilities are
 // powers of two.
 #pragma once
-#include "model/cuda/attention/attention_short.h"
+#include "model/cuda/attention/attention.cuh"
 
 enum { MOST_TOKENS = 512 };
 // The matrix units take every operand from shared memory by way of registers (ldmatrix): with sixteen own rows a warp that
@@ -42,8 +42,7 @@ template <ups_dtype TYPE, int WIDTH, int M> struct short_rows {
     static constexpr ups_dtype DTYPE = TYPE;
     static constexpr int D = WIDTH, PITCH = tiles::PITCH, STEPS = D / 16, RESULTS = D / 4, PIECES = D / WIDE / 2;
     static constexpr int TILES = M, OWN = 16 * M, WARPS = 8 / M; // own rows; warps of a block of 128 rows
-    static constexpr bool HELD = D <= 48, BOTH_HELD = M > 1 ? HELD : D <= 32; // registers suffice for own rows of one tensor, of two
-    static constexpr int QUERY_TILE = M > 1 || D > 48 ? 16 : 32; // that keys' gradients take at once: so many that none are spilled
+    static constexpr bool HELD = D <= 48; // registers suffice for own rows beside the sums
     typedef uint32_t fragments[M][STEPS][4];
     typedef float results[M][2][RESULTS];
     typedef uint4 pieces[PIECES]; // of a lane
@@ -58,7 +57,7 @@ template <ups_dtype TYPE, int WIDTH, int M> struct short_rows {
         return rows + lane() / 2 * PITCH + lane() % 2 * WIDE;
     }
 
-    // Rows from `first` on, of which `count` are there; the others are zeros.
+    // Sixteen rows from `first` on, of which those below `count` are there; the others are zeros.
     static __device__ __forceinline__ void fetch(const head_rows &from, int width, int first, int count, pieces &x) {
         const int row = first + lane() / 2;
         const element *data = (const element *)from.from.data + from.base + (int64_t)row * from.stride + lane() % 2 * WIDE;

@@ -6,7 +6,8 @@
 // added in the order of blocks.
 #include "model/cuda/attention/attention_short.cuh"
 
-enum { TOGETHER = 128, GRADIENT_TILE = 32 };
+// Rows of the other side that are taken at once: for keys fewer, whose two results take more registers.
+enum { TOGETHER = 128, GRADIENT_TILE = 32, QUERY_TILE = 16 };
 
 // Of SIDES: queries and keys, or the one that a block owns. Behind it rows: all of both sides and a tile of each warp's; or
 // all of the other side and two tiles of each warp's.
@@ -139,7 +140,7 @@ static __device__ __forceinline__ void add_to_queries(const typename ROWS::fragm
                                                       typename ROWS::results &sums) {
     float s[ROWS::TILES][2][TILE / 4], d[ROWS::TILES][2][TILE / 4];
     ROWS::template multiply<TILE>(a, nullptr, of_keys, s, [&](int m, int) { return lse[m]; });
-    ROWS::template multiply<TILE>(g, ROWS::BOTH_HELD ? nullptr : upstream, values, d, [&](int m, int) { return delta[m]; });
+    ROWS::template multiply<TILE>(g, ROWS::HELD ? nullptr : upstream, values, d, [&](int m, int) { return delta[m]; });
 #pragma unroll
     for (int row = 0; row < 2 * ROWS::TILES; row++) {
 #pragma unroll
@@ -152,7 +153,7 @@ static __device__ __forceinline__ void add_to_queries(const typename ROWS::fragm
     ROWS::template mix<TILE>(d, of_keys, sums);
 }
 
-// dQ of sixteen queries from `first` on, from all keys. `queries` and `upstream`: their rows, h and dO.
+// dQ of the warp's queries from `first` on, from all keys. `queries` and `upstream`: their rows, h and dO.
 template <typename ROWS, typename MEMORY>
 static __device__ __forceinline__ void short_query_gradients(const attention_call &c, MEMORY &m, int first, const uint16_t *queries,
                                                              const uint16_t *upstream, const uint16_t *of_keys,
@@ -168,7 +169,7 @@ static __device__ __forceinline__ void short_query_gradients(const attention_cal
     typename ROWS::fragments a, g;
     typename ROWS::results sums = {};
     ROWS::read(queries, a);
-    if (ROWS::BOTH_HELD) ROWS::read(upstream, g);
+    if (ROWS::HELD) ROWS::read(upstream, g);
     ROWS::scale(a, m.factors.product);
     int start = 0;
 #pragma unroll 1
@@ -186,7 +187,7 @@ static __device__ __forceinline__ void short_query_gradients(const attention_cal
     }
 }
 
-// dK and dV of sixteen keys, from all queries, TILE at once: so many that no registers are spilled.
+// dK and dV of the warp's keys, from all queries, TILE at once.
 template <int TILE, typename ROWS, typename MEMORY>
 static __device__ __forceinline__ void short_key_gradients(const attention_call &c, MEMORY &m, int first, const uint16_t *of_keys,
                                                            const uint16_t *values, const uint16_t *queries,
@@ -194,7 +195,7 @@ static __device__ __forceinline__ void short_key_gradients(const attention_call 
     typename ROWS::fragments a, v;
     typename ROWS::results dk = {}, dv = {};
     ROWS::read(of_keys, a);
-    if (ROWS::BOTH_HELD) ROWS::read(values, v);
+    if (ROWS::HELD) ROWS::read(values, v);
     ROWS::scale(a, m.factors.product);
 #pragma unroll 1
     for (int start = 0; start < c.queries; start += TILE) {
@@ -206,7 +207,7 @@ static __device__ __forceinline__ void short_key_gradients(const attention_call 
         };
         float s[ROWS::TILES][2][TILE / 4], d[ROWS::TILES][2][TILE / 4];
         ROWS::template multiply<TILE>(a, nullptr, queries + start * ROWS::PITCH, s, of_columns(m.lse));
-        ROWS::template multiply<TILE>(v, ROWS::BOTH_HELD ? nullptr : values, upstream + start * ROWS::PITCH, d, of_columns(m.delta));
+        ROWS::template multiply<TILE>(v, ROWS::HELD ? nullptr : values, upstream + start * ROWS::PITCH, d, of_columns(m.delta));
 #pragma unroll
         for (int row = 0; row < 2 * ROWS::TILES; row++) {
 #pragma unroll
@@ -287,7 +288,7 @@ static __global__ void __launch_bounds__(ROWS::WARPS * 32, 2) attention_short_gr
     copy_async_wait<0>();
     __syncthreads();
     if (first < c.keys)
-        short_key_gradients<ROWS::QUERY_TILE, ROWS>(c, m, first, of_keys + at_own, values + at_own, queries, upstream,
+        short_key_gradients<QUERY_TILE, ROWS>(c, m, first, of_keys + at_own, values + at_own, queries, upstream,
                                                       {m.inverse[1] + first, m.sums[1][warp]}, staging);
     if (first < c.queries)
         short_query_gradients<ROWS>(c, m, first, queries + at_own, upstream + at_own, of_keys, values,
@@ -344,7 +345,7 @@ static __global__ void __launch_bounds__(2 * ROWS::WARPS * 32, 1)
         }
         __syncwarp();
         if (OWN_QUERIES) short_query_gradients<ROWS>(c, m, first, own, own_second, resting, second, of, own_second);
-        else short_key_gradients<ROWS::QUERY_TILE, ROWS>(c, m, first, own, own_second, resting, second, of, own_second);
+        else short_key_gradients<QUERY_TILE, ROWS>(c, m, first, own, own_second, resting, second, of, own_second);
     }
     __syncthreads();
     add_gains(c, m, 0, WARPS, OWN_QUERIES ? c.gains_of_q : c.gains_of_k);
@@ -357,7 +358,12 @@ static bool is_together(const attention_call &c) {
 }
 
 size_t attention_short_backward_bytes(const attention_call &c) {
-    return backward_bytes<short_rows<UPS_BF16, 64, BACKWARD_TILES>>(c.queries, c.keys, is_together(c));
+    size_t bytes = 0;
+    with_rows<BACKWARD_TILES>(c, [&](auto rows) {
+        bytes = backward_bytes<decltype(rows)>(c.queries, c.keys, is_together(c));
+        return UPS_OK;
+    });
+    return bytes;
 }
 
 ups_status attention_short_backward(ups_device *device, const attention_call &c, ups_error *error) {
@@ -368,10 +374,12 @@ ups_status attention_short_backward(ups_device *device, const attention_call &c,
         const unsigned blocks = (unsigned)(c.batch * c.heads), threads = (together ? 1 : 2) * ROWS::WARPS * 32;
         const size_t bytes = backward_bytes<ROWS>(c.queries, c.keys, together);
         const auto kernel = together ? attention_short_gradients<ROWS> : attention_short_gradients_apart<ROWS, true>;
-        UPS_TRY(reserve_shared(kernel, bytes, error));
-        kernel<<<blocks, threads, bytes, stream>>>(c);
-        UPS_TRY(ups_cuda_launched("a short sequence's gradients", error));
-        if (together) return UPS_OK;
+        if (together || c.dq.data || c.gains_of_q) {
+            UPS_TRY(reserve_shared(kernel, bytes, error));
+            kernel<<<blocks, threads, bytes, stream>>>(c);
+            UPS_TRY(ups_cuda_launched("a short sequence's gradients", error));
+        }
+        if (together || !(c.dkv.data || c.gains_of_k)) return UPS_OK;
         UPS_TRY(reserve_shared(attention_short_gradients_apart<ROWS, false>, bytes, error));
         attention_short_gradients_apart<ROWS, false><<<blocks, threads, bytes, stream>>>(c);
         return ups_cuda_launched("a short sequence's gradients of keys and values", error);

@@ -236,12 +236,14 @@ static ups_status train(ups_stage_training *t, uint64_t on_device, ups_error *er
     UPS_TRY(go_on(t, &state, error));
 
     UPS_TRY(open_loader(t, state.step, error));
-    ups_log(UPS_LOG_INFO, "%s: %.2f M parameters, batch %lld × %lld, %lld steps%s", name,
+    const char *card = t->request->session->device->card;
+    ups_log(UPS_LOG_INFO, "%s: %.2f M parameters, batch %lld × %lld, %lld steps%s%s%s", name,
             (double)ups_parameters_trainable(t->parameters) / 1e6, (long long)config->accumulation, (long long)t->batch,
             (long long)config->steps,
             state.step > 0 ? " (resumed)"
             : t->given     ? ", from given weights"
-                           : "");
+                           : "",
+            card ? ", on " : "", card ? card : "");
     tell_fp8(t);
     ups_loop_stage stage = {.name = name,
                             .context = t,
