@@ -31,6 +31,7 @@ typedef struct cuda_device {
     char name[256];
     int capability[2]; /* major, minor */
     size_t most_shared;
+    int processors;
     uint64_t planned; /* bytes of an absent card: no stream, no library; 0: there is one */
 } cuda_device;
 
@@ -48,6 +49,10 @@ cublasLtHandle_t ups_cuda_blas(ups_device *device) {
 
 ups_cuda_choices *ups_cuda_choices_of(ups_device *device) {
     return of(device)->choice == UPS_KERNELS_FASTEST ? of(device)->choices : NULL;
+}
+
+int ups_cuda_processors(ups_device *device) {
+    return of(device)->processors;
 }
 
 size_t ups_cuda_most_shared(ups_device *device) {
@@ -459,6 +464,7 @@ static ups_status open_parts(cuda_device *d, ups_error *error) {
     d->capability[0] = properties.major;
     d->capability[1] = properties.minor;
     d->most_shared = properties.sharedMemPerBlockOptin;
+    d->processors = properties.multiProcessorCount;
     if (properties.major < LEAST) {
         return ups_fail(error, UPS_ERR_UNSUPPORTED,
                         "%s is of compute capability %d.%d; the kernels are for 8.0 (Ampere) and later", d->name,

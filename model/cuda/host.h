@@ -29,6 +29,7 @@ extern const ups_cuda_kernel ups_cuda_loss_mse, ups_cuda_loss_relative, ups_cuda
 
 cudaStream_t ups_cuda_stream(ups_device *device); /* where kernels run */
 cublasLtHandle_t ups_cuda_blas(ups_device *device);
+int ups_cuda_processors(ups_device *device);                       /* of the card */
 size_t ups_cuda_most_shared(ups_device *device);                   /* bytes of shared memory that a block may have */
 bool ups_cuda_only_plans(ups_device *device);                      /* there is no card: what is prepared will not run */
 ups_status ups_cuda_has_fp8(ups_device *device, ups_error *error); /* or which card it is that cannot multiply it */

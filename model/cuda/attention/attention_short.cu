@@ -154,10 +154,10 @@ bool attention_is_short(ups_device *device, const attention_call &c, bool backwa
 
 template <typename ROWS, int WARPS>
 static ups_status launch_forward(ups_device *device, const attention_call &c, ups_error *error) {
-    enum { ENOUGH = FULL_CARD / 4 }; // blocks
+    const int enough = 2 * ups_cuda_processors(device); // blocks
     const size_t bytes = forward_bytes<ROWS, WARPS>(c.keys);
     const int64_t heads = c.batch * c.heads, tiles = tiles_in(c.queries, WARPS * ROWS::OWN);
-    const int64_t wanted = tiles_in(ENOUGH, (int)heads), shares = wanted < tiles ? wanted : tiles;
+    const int64_t wanted = tiles_in(enough, (int)heads), shares = wanted < tiles ? wanted : tiles;
     UPS_TRY(reserve_shared(attention_short_rows<ROWS, WARPS>, bytes, error));
     attention_short_rows<ROWS, WARPS><<<(unsigned)(heads * shares), WARPS * 32, bytes, ups_cuda_stream(device)>>>(c, (int)shares);
     return ups_cuda_launched("attention of a short sequence", error);

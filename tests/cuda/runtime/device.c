@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VERSION = 13000, PROCESSORS = 4 };
+enum { VERSION = 13000, PROCESSORS = 1 /* so that blocks have much to do */ };
 
 cudaError_t cudaGetDeviceCount(int *count) {
     *count = 1;
