@@ -209,7 +209,7 @@ static __global__ void __launch_bounds__(THREADS, PIECES <= 2 ? 2 : 1)
                         elements dx, bool accumulate, row_sums dgain, row_sums dbias) {
     unsigned lane = threadIdx.x % r.lanes, row_lane = threadIdx.x / r.lanes, row_lanes = THREADS / r.lanes;
     if (KNOWN) { // as they are, for the compiler to know
-        x.dtype = dx.dtype = KNOWN == FLOAT_STREAM ? UPS_F32 : UPS_BF16;
+        x.dtype = dx.dtype = residual.dx.dtype = KNOWN == FLOAT_STREAM ? UPS_F32 : UPS_BF16;
         dy.dtype = residual.df.dtype = UPS_BF16;
     }
     const bool early = KNOWN && accumulate && dx.data;

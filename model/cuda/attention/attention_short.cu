@@ -74,7 +74,6 @@ static __global__ void __launch_bounds__(WARPS * 32, 2 * ROWS::WARPS / WARPS)
 #pragma unroll
         for (int t = 0; t < TILES; t++) ROWS::fetch(at.queries, c.width, first + 16 * t, c.queries, x[t]);
         find_factors(c, m.factors);
-#pragma unroll 2
         for (int row = warp * 16; row < keys; row += WARPS * 16) {
             typename ROWS::pieces k;
             ROWS::fetch(at.keys, c.width, row, c.keys, k);
