@@ -1,19 +1,7 @@
 // GELU, SiLU, and what latents pass through: bound, round. GELU is the exact one, x Φ(x): a library's epilogue is the
 // tanh approximation, and would not be what the CPU computes.
+#include "model/cuda/approximate.cuh"
 #include "model/cuda/reduce.cuh"
-
-// One instruction each, with an error of 2^-22 of the result or less; what is subnormal becomes 0.
-static __device__ __forceinline__ float exp2_fast(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-static __device__ __forceinline__ float inverse_fast(float x) {
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
 
 // By the tail of the normal distribution, Q(a) = Φ(-a) = 2^P(a) for a >= 0. P is of degree 8, fitted to log2 Q for a up
 // to 6 so that Q max(a, 1) is right to 5e-8 or, in the far tail, to 0.15 %; beyond, it falls faster than log2 Q. For x

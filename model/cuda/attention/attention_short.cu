@@ -42,10 +42,10 @@ static __device__ __forceinline__ void add_key_tile(const typename ROWS::fragmen
         }
         most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
         most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2)); // finite: each tile has a key
-        const float before = power_of_two(largest[m][i] - most);
+        const float before = exp2_fast(largest[m][i] - most);
         float sum = 0.0f;
 #pragma unroll
-        for (int j = 0; j < COLUMNS; j++) sum += s[m][i][j] = power_of_two(s[m][i][j] - most);
+        for (int j = 0; j < COLUMNS; j++) sum += s[m][i][j] = exp2_fast(s[m][i][j] - most);
         largest[m][i] = most;
         total[m][i] = total[m][i] * before + sum;
         if (begins) continue;

@@ -7,25 +7,14 @@
 // columns of the product, scale gain_q gain_k log2(e), which a warp gives to its own rows in registers: probabilities are
 // powers of two.
 #pragma once
+#include "model/cuda/approximate.cuh"
 #include "model/cuda/attention/attention.cuh"
 
 enum { MOST_TOKENS = 512 };
-// The matrix units take every operand from shared memory by way of registers (ldmatrix): with sixteen own rows a warp that
-// fills half of what a processor's shared memory gives, with 32 it does not, but a processor has registers for half as many
-// such warps. Forward was faster with the first on an H200, backward with the second.
+// The matrix units take every operand from shared memory by way of registers (ldmatrix). With 32 own rows a warp reads half as
+// much as with sixteen, but a processor has registers for half as many such warps. On an H200 forward was faster with
+// sixteen, backward with 32.
 enum { FORWARD_TILES = 1, BACKWARD_TILES = 2 }; // of sixteen own rows
-
-static __device__ __forceinline__ float power_of_two(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-static __device__ __forceinline__ float inverse_root(float x) {
-    float y;
-    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
 
 // Over the four lanes that have the same rows of a result.
 static __device__ __forceinline__ float quad_sum(float x) {
@@ -118,7 +107,7 @@ template <ups_dtype TYPE, int WIDTH, int M> struct short_rows {
     }
     // Divides rows by their root mean squares; returns 1/rms.
     static __device__ __forceinline__ float normalise(pieces &x, float inverse_width, float epsilon) {
-        const float by = inverse_root(product(x, x) * inverse_width + epsilon);
+        const float by = inverse_root_fast(product(x, x) * inverse_width + epsilon);
 #pragma unroll
         for (int i = 0; i < PIECES; i++) {
 #pragma unroll

@@ -146,7 +146,7 @@ static __device__ __forceinline__ void add_to_queries(const typename ROWS::fragm
 #pragma unroll
         for (int j = 0; j < TILE / 4; j++) {
             float &x = d[row / 2][row % 2][j];
-            x *= power_of_two(s[row / 2][row % 2][j]);
+            x *= exp2_fast(s[row / 2][row % 2][j]);
             if (MASKED && ROWS::tiles::column(j) >= left) x = 0.0f;
         }
     }
@@ -213,7 +213,7 @@ static __device__ __forceinline__ void short_key_gradients(const attention_call 
 #pragma unroll
             for (int j = 0; j < TILE / 4; j++) {
                 float &p = s[row / 2][row % 2][j];
-                d[row / 2][row % 2][j] *= p = power_of_two(p);
+                d[row / 2][row % 2][j] *= p = exp2_fast(p);
             }
         }
         ROWS::template mix<TILE>(s, upstream + start * ROWS::PITCH, dv);
