@@ -19,7 +19,7 @@ enum { MOST_SHARED = 48 << 10 }; // that every kernel has without asking
 
 // The first of a pair; of a norm by itself all are NULL.
 struct residual_rows {
-    elements x, branch, sum, dx, df; // dx, df: where they are wanted
+    elements branch, sum, dx, df; // dx, df: where they are wanted
     bool accumulate_x, accumulate_f;
     ups_op_attributes attributes;
     const ups_update *update; // NULL: not in training
@@ -29,8 +29,7 @@ struct residual_rows {
 static residual_rows residual_of(const ups_op_call *call) {
     if (!call) return {};
     const ups_shape &shape = call->output.shape;
-    return {elements_of(&call->inputs[0]),
-            elements_of(&call->inputs[1]),
+    return {elements_of(&call->inputs[1]),
             elements_of(&call->output),
             elements_of(&call->input_gradients[0]),
             elements_of(&call->input_gradients[1]),
@@ -56,15 +55,23 @@ static __device__ __forceinline__ float keep_of(const residual_rows &r, int64_t 
     return ups_drop_path_keep(&r.attributes, r.update->input.seed, r.update->input.item, row / r.tokens);
 }
 
-// N elements of the norm's input from `at` on: of x, or of the sum, which is made.
+// N elements of the norm's input as they lie: of x and, of a pair, of the branch that is added to it.
+template <int N> struct raw_input { raw_elements<N> x, branch; };
 template <int N>
-static __device__ __forceinline__ void read_input(const residual_rows &r, elements x, int64_t at, float keep,
-                                                  float (&v)[N]) {
-    if (!r.branch.data) return read_elements<N>(x, at, v);
+static __device__ __forceinline__ raw_input<N> load_input(const residual_rows &r, elements x, int64_t at) {
+    raw_input<N> raw;
+    raw.x = load_elements<N>(x, at);
+    if (r.branch.data) raw.branch = load_elements<N>(r.branch, at);
+    return raw;
+}
+// The same as numbers; the sum is made, and written.
+template <int N>
+static __device__ __forceinline__ void convert_input(const residual_rows &r, elements x, int64_t at, float keep,
+                                                     const raw_input<N> &raw, float (&v)[N]) {
+    convert_elements<N>(x.dtype, raw.x, v);
+    if (!r.branch.data) return;
     float f[N];
-    const raw_elements<N> raw_x = load_elements<N>(r.x, at), raw_f = load_elements<N>(r.branch, at);
-    convert_elements<N>(r.x.dtype, raw_x, v);
-    convert_elements<N>(r.branch.dtype, raw_f, f);
+    convert_elements<N>(r.branch.dtype, raw.branch, f);
 #pragma unroll
     for (int i = 0; i < N; i++) v[i] += keep * f[i];
     const raw_elements<N> sum = pack_elements<N>(r.sum.dtype, v);
@@ -143,18 +150,33 @@ static __device__ __forceinline__ void lanes_sums(float &x, float &y, int lanes)
     }
 }
 
-template <bool CENTRED, int N, int PIECES>
-static __global__ void __launch_bounds__(THREADS)
+// Where layers take and give bf16, as in training, kernels know the dtypes: what a thread reads is asked for before any
+// of it is looked at, and takes as few registers as may be. STREAM: of x, sum and dx; the others are bf16.
+enum known_dtypes { ANY, FLOAT_STREAM, BF16_STREAM };
+
+template <bool CENTRED, int N, int PIECES, known_dtypes KNOWN>
+static __global__ void __launch_bounds__(THREADS, PIECES <= 2 ? 4 : PIECES == 3 ? 3 : 2)
     norm_forward_short(row_lanes r, residual_rows residual, elements x, float *gain, float *bias, elements y,
                        float *saved, float epsilon) {
+    if (KNOWN) { // as they are, for the compiler to know
+        x.dtype = residual.sum.dtype = KNOWN == FLOAT_STREAM ? UPS_F32 : UPS_BF16;
+        y.dtype = residual.branch.dtype = UPS_BF16;
+    }
     int lane = threadIdx.x % r.lanes;
     int64_t row = (int64_t)blockIdx.x * (THREADS / r.lanes) + threadIdx.x / r.lanes, start = row * r.width;
+    raw_input<N> raw[PIECES];
+#pragma unroll
+    for (int p = 0; p < PIECES && KNOWN; p++) {
+        int column = (p * r.lanes + lane) * N;
+        if (row < r.rows && column < r.width) raw[p] = load_input<N>(residual, x, start + column);
+    }
     float v[PIECES][N] = {}, sum = 0.0f, squares = 0.0f, keep = row < r.rows ? keep_of(residual, row) : 0.0f;
 #pragma unroll
     for (int p = 0; p < PIECES; p++) {
         int column = (p * r.lanes + lane) * N;
         if (row >= r.rows || column >= r.width) continue;
-        read_input<N>(residual, x, start + column, keep, v[p]);
+        if (!KNOWN) raw[p] = load_input<N>(residual, x, start + column);
+        convert_input<N>(residual, x, start + column, keep, raw[p], v[p]);
 #pragma unroll
         for (int i = 0; i < N; i++) sum += v[p][i];
     }
@@ -199,10 +221,8 @@ static unsigned walking_blocks_of(const row_lanes &r) {
 }
 
 // All gradients in one pass. A lane has columns of its own, adds what they give to gain and bias over its rows, and the
-// block adds its lanes' (write_sums). Blocks are few, for their registers, and would wait for memory most of the time:
-// where layers take and give bf16, as in training, all that a row reads is asked for before any of it is looked at. Others
-// have no registers for that.
-enum known_dtypes { ANY, FLOAT_STREAM, BF16_STREAM }; // of x and dx, where dy is bf16
+// block adds its lanes' (write_sums). Blocks are few, for their registers, and would wait for memory most of the time
+// if dtypes were not known.
 template <bool CENTRED, int N, int PIECES, known_dtypes KNOWN>
 static __global__ void __launch_bounds__(THREADS, PIECES <= 2 ? 2 : 1)
     norm_backward_short(row_lanes r, residual_rows residual, elements x, elements dy, float *gain, const float *saved,
@@ -294,7 +314,7 @@ static __global__ void __launch_bounds__(THREADS)
     float sum = 0.0f, keep = keep_of(residual, blockIdx.x);
     for (int i = threadIdx.x * N; i < width; i += THREADS * N) {
         float v[N];
-        read_input<N>(residual, x, start + i, keep, v);
+        convert_input<N>(residual, x, start + i, keep, load_input<N>(residual, x, start + i), v);
 #pragma unroll
         for (int j = 0; j < N; j++) sum += in[i + j] = v[j];
     }
@@ -412,6 +432,12 @@ static bool vector_is_wide(const ups_tensor *vector, int64_t width) {
     return !is_present(vector) || is_wide(vector, width);
 }
 
+// What kernels may know of dtypes: `stream` of what a norm reads.
+static known_dtypes known_of(ups_dtype stream, bool others_are_bf16) {
+    if (!others_are_bf16) return ANY;
+    return stream == UPS_F32 ? FLOAT_STREAM : stream == UPS_BF16 ? BF16_STREAM : ANY;
+}
+
 template <bool CENTRED, int N>
 static void launch_forward(cudaStream_t stream, const ups_op_call *first, const ups_op_call *call) {
     const ups_tensor *gain = &call->inputs[1];
@@ -419,17 +445,26 @@ static void launch_forward(cudaStream_t stream, const ups_op_call *first, const 
     const ups_shape &shape = call->inputs[0].shape;
     row_lanes r = row_lanes_of(ups_shape_rows(shape), ups_shape_last(shape), N, false);
     float *saved = (float *)call->saved[0].data, epsilon = call->attributes->epsilon;
+    const elements x = elements_of(first ? &first->inputs[0] : &call->inputs[0]);
     if (r.lanes) {
-        static constexpr decltype(&norm_forward_short<CENTRED, N, 1>) kernels[MOST_PIECES] = {
-            norm_forward_short<CENTRED, N, 1>, norm_forward_short<CENTRED, N, 2>, norm_forward_short<CENTRED, N, 3>,
-            norm_forward_short<CENTRED, N, 4>};
-        kernels[r.pieces - 1]<<<blocks_of(r), THREADS, 0, stream>>>(
-            r, residual_of(first), elements_of(&call->inputs[0]), (float *)gain->data, (float *)bias->data,
-            elements_of(&call->output), saved, epsilon);
+        constexpr known_dtypes FLOATS = N == WIDE ? FLOAT_STREAM : ANY, HALVES = N == WIDE ? BF16_STREAM : ANY;
+        static constexpr decltype(&norm_forward_short<CENTRED, N, 1, ANY>) kernels[][MOST_PIECES] = {
+            {norm_forward_short<CENTRED, N, 1, ANY>, norm_forward_short<CENTRED, N, 2, ANY>,
+             norm_forward_short<CENTRED, N, 3, ANY>, norm_forward_short<CENTRED, N, 4, ANY>},
+            {norm_forward_short<CENTRED, N, 1, FLOATS>, norm_forward_short<CENTRED, N, 2, FLOATS>,
+             norm_forward_short<CENTRED, N, 3, FLOATS>, norm_forward_short<CENTRED, N, 4, FLOATS>},
+            {norm_forward_short<CENTRED, N, 1, HALVES>, norm_forward_short<CENTRED, N, 2, HALVES>,
+             norm_forward_short<CENTRED, N, 3, HALVES>, norm_forward_short<CENTRED, N, 4, HALVES>}};
+        const ups_dtype dtype = call->inputs[0].dtype;
+        const bool as_in_training = call->output.dtype == UPS_BF16 &&
+                                    (!first || (first->inputs[0].dtype == dtype && first->inputs[1].dtype == UPS_BF16));
+        kernels[known_of(dtype, as_in_training)][r.pieces - 1]<<<blocks_of(r), THREADS, 0, stream>>>(
+            r, residual_of(first), x, (float *)gain->data, (float *)bias->data, elements_of(&call->output), saved,
+            epsilon);
     } else {
         norm_forward_long<CENTRED, N><<<(unsigned)r.rows, THREADS, (size_t)r.width * sizeof(float), stream>>>(
-            residual_of(first), elements_of(&call->inputs[0]), (const float *)gain->data, (const float *)bias->data,
-            elements_of(&call->output), saved, r.width, epsilon);
+            residual_of(first), x, (const float *)gain->data, (const float *)bias->data, elements_of(&call->output),
+            saved, r.width, epsilon);
     }
 }
 
@@ -463,10 +498,7 @@ static ups_status short_gradients(ups_device *device, const row_lanes &r, const 
     const ups_dtype stream = call->inputs[0].dtype;
     const bool as_in_training = call->output_gradient.dtype == UPS_BF16 && (!is_present(dx) || dx->dtype == stream) &&
                                 (!df || !is_present(df) || df->dtype == UPS_BF16);
-    const known_dtypes known = !as_in_training      ? ANY
-                               : stream == UPS_F32  ? FLOAT_STREAM
-                               : stream == UPS_BF16 ? BF16_STREAM
-                                                    : ANY;
+    const known_dtypes known = known_of(stream, as_in_training);
     unsigned blocks = walking_blocks_of(r);
     kernels[known][r.pieces - 1]<<<blocks, THREADS, 0, ups_cuda_stream(device)>>>(
         r, residual_of(first), elements_of(&call->inputs[0]), elements_of(&call->output_gradient),
