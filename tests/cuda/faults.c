@@ -89,12 +89,13 @@ static void host_reads_device(void) {
         launched(launch_##name);                                                                                       \
     }
 LAUNCHED(COMMIT)
+GROUP_FAULTS(COMMIT)
 
 #define ENTRY(name) {#name, name},
 static const struct {
     const char *name;
     void (*commit)(void);
-} faults[] = {LAUNCHED(ENTRY) ENTRY(beyond_global) ENTRY(missing_stream_wait) ENTRY(use_after_free)
+} faults[] = {LAUNCHED(ENTRY) GROUP_FAULTS(ENTRY) ENTRY(beyond_global) ENTRY(missing_stream_wait) ENTRY(use_after_free)
                   ENTRY(unjoined_capture) ENTRY(reused_host_memory) ENTRY(host_reads_early) ENTRY(host_reads_device)};
 
 int main(int argc, char **argv) {

@@ -2,7 +2,7 @@
 """find_fault.py PROGRAM NAME: whether the emulator finds a planted fault where it is.
 
 Runs `PROGRAM NAME` in each order of threads. It must abort, with a message that begins with the file and a line that is
-marked `fault: NAME` in faults.cu or faults.c, and says what is wrong in the words that stand below."""
+marked `fault: NAME` in faults.cu, groups_faults.cu or faults.c, and says what is wrong in the words that stand below."""
 import os
 import re
 import resource
@@ -33,12 +33,27 @@ WORDS = {
     "host_reads_early": "touches pinned memory that a copy is still to fill",
     "endless_loop": "does not end",
     "barrier_not_met": "no thread can go on",
+    "group_read_early": "still to write: wgmma.wait_group is missing",
+    "group_waited_for_too_few": "still to write: wgmma.wait_group is missing",
+    "group_proxy_fence_missing": "fence.proxy.async is missing",
+    "group_proxy_fence_too_early": "fence.proxy.async is missing",
+    "group_barrier_missing": "wgmma in",
+    "group_copy_not_waited": "asynchronous copy",
+    "group_operand_overwritten": "is still to read",
+    "group_operand_overwritten_without_barrier": "wgmma in",
+    "group_without_a_warp": "a wgmma that other threads of the warpgroup have not begun",
+    "group_descriptors_differ": "other threads of the warpgroup have",
+    "group_beyond_shared": "of shared memory, which has",
+    "group_reserved_bits": "are reserved",
+    "group_fence_missing": "wgmma.fence is missing",
+    "group_not_waited": "nobody waited for",
+    "group_not_committed": "was committed",
 }
 
 
 def marked_lines(name):
     """FILE:LINE of the lines that are marked."""
-    for file in ("faults.cu", "faults.c"):
+    for file in ("faults.cu", "groups_faults.cu", "faults.c"):
         with open(os.path.join(FOLDER, file), encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
                 mark = re.search(r"fault: (\w+(?: \w+)*)", line)

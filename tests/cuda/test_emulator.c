@@ -1,59 +1,19 @@
 /* The emulator runs kernels that are right, and they are right: each against float64 or the same in C. Then streams,
  * events, graphs and pinned memory in any order that they allow, and calls that a card refuses. */
 #include "base/half.h"
-#include "base/random.h"
+#include "tests/cuda/arrays.h"
 #include "tests/cuda/kernels.h"
 #include "tests/cuda/runtime/runtime.h"
-#include "tests/model/claims.h"
 #include <cublasLt.h>
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
 
-static cudaStream_t stream, other;
-
-#define works(call) assert_int_equal((call), cudaSuccess)
 #define fails(call, code)                                                                                              \
     do {                                                                                                               \
         assert_int_equal((call), (code));                                                                              \
         assert_int_equal(cudaGetLastError(), (code));                                                                  \
     } while (0)
-
-static int open_streams(void **state) {
-    works(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    works(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
-    return 0;
-}
-
-static void *room(size_t bytes) {
-    void *memory;
-    works(cudaMalloc(&memory, bytes));
-    return memory;
-}
-
-static void *up(const void *host, size_t bytes) {
-    void *memory = room(bytes);
-    works(cudaMemcpyAsync(memory, host, bytes, cudaMemcpyHostToDevice, stream));
-    return memory;
-}
-
-static void *down(const void *device, size_t bytes) {
-    void *host = malloc(bytes);
-    works(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream));
-    works(cudaStreamSynchronize(stream));
-    return host;
-}
-
-static float *normal(size_t count, uint32_t draw) {
-    float *x = malloc(count * sizeof *x);
-    ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, draw), 1.0f, x, count);
-    return x;
-}
-
-static void near(double actual, double expected, double bound) {
-    if (fabs(actual - expected) <= bound) return; /* a NaN is not near */
-    fail_msg("%.9g; %.9g was expected, within %.1e", actual, expected, bound);
-}
 
 CLAIM(sums_of_rows_by_shuffles_and_barriers) {
     enum { ROWS = 37, N = 1000 };

@@ -44,7 +44,8 @@ def main():
         assert code == 0, said
         for instruction, word in [
             ("dp4a.u32.u32 %r1, %r1, %r2, %r2;", "dp4a"),
-            ("wgmma.fence.sync.aligned;", "wgmma"),
+            ("wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {%r1, %r1, %r1, %r1}, %rd1, %rd1, 1, 1, 1;", "e4m3"),
+            ("fence.proxy.alias;", "proxy.alias"),
             ("ld.global.mmio.u32 %r1, [%rd1];", "mmio"),
             ("atom.global.cta.add.u32 %r1, [%rd1], %r2;", "for the threads of one block"),
             ("cp.async.bulk.commit_group;", "bulk"),

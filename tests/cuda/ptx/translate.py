@@ -9,7 +9,12 @@ name; those that touch memory or other threads are calls of simt/simt.h, and are
 that whatever the C compiler or the emulator has to say names the line of the .cu file. An instruction that neither
 knows does not compile.
 
-Not there: functions that were not inlined, wgmma, TMA, mbarrier, clusters, textures.
+Of a kernel with wgmma, registers that a product reads or writes stand in an array, which simt/warpgroup.c reaches until the
+product is done; statements that touch one look whether they may. A mov makes the copy when there is something to copy: it is
+how the compiler renames registers.
+
+Not there: functions that were not inlined, wgmma of other types than fp16 and bf16 or with sums in fp16, sparse wgmma, TMA,
+mbarrier, clusters, textures.
 """
 import os
 import re
@@ -40,6 +45,9 @@ PRODUCTS = {
 }
 # .shared .align 4 .b8 name[128]; .const .align 4 .f32 name = 0f00000000; .extern .shared .align 16 .b8 name[];
 VARIABLE = re.compile(r"(?:\.visible |\.weak |\.extern )?\.(global|const|shared)(?: \.align (\d+))? \.(\w+) ([\w$]+)(?:\[(\d*)\])?(?: = ([^;]*))?;\s*")
+WGMMA = {"f32.bf16.bf16": "SIMT_BF16_16", "f32.f16.f16": "SIMT_F16_16"}
+REGISTER = re.compile(r"%[a-zA-Z]+\d+")
+WITHOUT_DESTINATION = {"st", "red", "bar", "barrier", "cp", "fence", "membar", "prefetch", "bra", "wgmma"}
 POISON = {"pred": "0", "8": "0xff", "16": "0xffff", "32": "0xffffffffu", "64": "0xffffffffffffffffu"}
 
 
@@ -134,6 +142,7 @@ class Kernel:
         self.parameters, self.parameter_bytes = {}, 0
         self.shared, self.shared_bytes, self.local, self.local_bytes = {}, 0, {}, 0
         self.lines, self.place, self.seen, self.had_place = [], None, set(), None
+        self.tracked, self.has_wgmma = {}, False
         for symbol, align, size in module.shared:
             self.place_in(self.shared, "shared_bytes", symbol, align, size)
         for align, kind, symbol, count in re.findall(r"\.param (?:\.align (\d+) )?\.(\w+)(?: \.ptr[^,]*?)? ([\w$]+)(?:\[(\d+)\])?\s*(?:,|$)", " ".join(parameters.split()) + ","):
@@ -157,7 +166,7 @@ class Kernel:
         if operand.startswith("!"):
             return "!" + self.value(operand[1:])
         if operand in self.names:
-            return identifier(operand)
+            return self.variable(operand)
         if found := re.fullmatch(r"0[fF]([0-9a-fA-F]{8})", operand):
             return f"0x{found[1]}u"
         if found := re.fullmatch(r"0[dD]([0-9a-fA-F]{16})", operand):
@@ -189,7 +198,10 @@ class Kernel:
     def register(self, operand):
         if operand not in self.names:
             raise Unknown(f"the destination {operand}")
-        return identifier(operand)
+        return self.variable(operand)
+
+    def variable(self, name):
+        return f"registers[{self.tracked[name]}].value" if name in self.tracked else identifier(name)
 
     def registers(self, operand):
         """Of {a, b, …} or a; _ stands for none."""
@@ -225,6 +237,8 @@ class Kernel:
 
     def do_mov(self, modifiers, operands):
         to, source = operands
+        if to in self.tracked and source in self.tracked:
+            return self.move(to, source)
         if source.startswith("{"):  # pack, lowest first
             parts = self.values(source)
             bits = width(modifiers[-1]) // len(parts)
@@ -322,7 +336,65 @@ class Kernel:
     def do_red(self, modifiers, operands):
         return self.do_atom(modifiers, operands, result=False)
 
+    # ---- products of warpgroups ----
+
+    def track(self, body):
+        """Numbers the registers that products have, and those that accumulators are copied to."""
+        products = re.findall(r"\bwgmma\.mma_async\S*\s+\{([^}]*)\}\s*,\s*(?:\{([^}]*)\})?", body)
+        self.has_wgmma = bool(re.search(r"\bwgmma\.", body))
+        accumulators = {name for d, _ in products for name in REGISTER.findall(d)}
+        moves = re.findall(r"\bmov\.[fbus]32\s+(%\w+)\s*,\s*(%\w+)\s*;", body)
+        while more := {to for to, source in moves if source in accumulators} - accumulators:
+            accumulators |= more
+        names = sorted(accumulators | {name for _, a in products for name in REGISTER.findall(a)})
+        self.tracked = {name: i for i, name in enumerate(names)}
+
+    def checks(self, text):
+        """What stands before and behind an instruction that touches such registers."""
+        opcode, _, rest = text.partition(" ")
+        operands = split(rest)
+        if not self.tracked or opcode.startswith("wgmma.") or not operands:
+            return "", ""
+        if opcode.startswith("mov.") and all(each in self.tracked for each in operands):
+            return "", ""
+        writes = [] if opcode.split(".")[0] in WITHOUT_DESTINATION else REGISTER.findall(operands.pop(0))
+        read = dict.fromkeys(self.tracked[name] for each in operands for name in REGISTER.findall(each) if name in self.tracked)
+        written = [self.tracked[name] for name in writes if name in self.tracked]
+        before = [f"simt_wgmma_reads(&registers[{i}], SIMT_HERE);" for i in read] + [f"simt_wgmma_writes(&registers[{i}], SIMT_HERE);" for i in written]
+        constant = opcode.startswith("mov.")  # which the compiler puts wherever it likes
+        return " ".join(before), "" if constant else " ".join(f"registers[{i}].written = fences;" for i in written)
+
+    def do_wgmma(self, modifiers, operands):
+        if modifiers == ["fence", "sync", "aligned"]:
+            return "fences++;"
+        if modifiers == ["commit_group", "sync", "aligned"]:
+            return "simt_wgmma_commit();"
+        if modifiers == ["wait_group", "sync", "aligned"]:
+            return f"simt_wgmma_wait({self.value(operands[0])}, SIMT_HERE);"
+        shape = re.fullmatch(r"mma_async\.sync\.aligned\.m64n(\d+)k16\.(\w+\.\w+\.\w+)", ".".join(modifiers))
+        if not shape or shape[2] not in WGMMA or int(shape[1]) % 8 or not 8 <= int(shape[1]) <= 256:
+            raise Unknown("wgmma." + ".".join(modifiers))
+        d, a, b, accumulates, *settings = operands
+        in_registers = a.startswith("{")
+        settings = [int(each) for each in settings]
+        if len(settings) != 4 - in_registers or len(split(d[1:-1])) != int(shape[1]) // 2 or (in_registers and len(split(a[1:-1])) != 4):
+            raise Unknown("wgmma with these operands")
+        numbers = ", ".join(str(self.tracked[each]) for each in split(d[1:-1]))
+        also = f"static const uint16_t a[] = {{{', '.join(str(self.tracked[each]) for each in split(a[1:-1]))}}}; " if in_registers else ""
+        transposed = [0, *settings[2:]] if in_registers else settings[2:]
+        form = f"{{{WGMMA[shape[2]]}, {shape[1]}, d, {'a' if in_registers else 0}, {settings[0]}, {settings[1]}, {transposed[0]}, {transposed[1]}}}"
+        call = f"simt_wgmma_begin(&form, registers, fences, {0 if in_registers else self.value(a)}, {self.value(b)}, {self.value(accumulates)}, SIMT_HERE);"
+        return f"static const uint16_t d[] = {{{numbers}}}; {also}static const simt_wgmma form = {form}; {call}"
+
+    def move(self, to, source):
+        """Between two of these registers."""
+        return f"simt_wgmma_move(registers, {self.tracked[to]}, {self.tracked[source]}, SIMT_HERE);"
+
     def do_membar(self, modifiers, operands):
+        if modifiers[:1] == ["proxy"]:
+            if modifiers[1:] not in (["async"], ["async", "shared::cta"]):
+                raise Unknown("fence." + ".".join(modifiers))
+            return "simt_proxy_fence();"
         return "" if "cta" in modifiers else "simt_fence();"
 
     do_fence = do_membar
@@ -402,6 +474,7 @@ class Kernel:
         else:
             return False
         self.names |= set(names)
+        names = [name for name in names if name not in self.tracked]
         poison = POISON["pred" if found[1] == "pred" else str(width(found[1]))]
         for start in range(0, len(names), 64):
             self.emit(f"{unsigned(found[1])} {', '.join(f'{identifier(n)} = {poison}' for n in names[start : start + 64])};")
@@ -435,11 +508,12 @@ class Kernel:
                 if found := re.match(r"@(!?[%\w$]+)\s+(.*)", text):
                     guard, text = f"if ({self.value(found[1])}) ", found[2]
                 try:
-                    self.emit(f"{guard}{{ {self.instruction(text)} }}")
+                    before, behind = self.checks(text)
+                    self.emit(f"{guard}{{ {' '.join(filter(None, (before, self.instruction(text), behind)))} }}")
                 except Unknown as unknown:
                     place = f"{self.place[0]}:{self.place[1]}" if self.place else self.name
                     raise Unknown(f"{place}: the emulator does not know {unknown}: {text}") from None
-                except (IndexError, KeyError):
+                except (IndexError, KeyError, ValueError):
                     place = f"{self.place[0]}:{self.place[1]}" if self.place else self.name
                     raise Unknown(f"{place}: the emulator does not know {text}") from None
 
@@ -452,6 +526,10 @@ class Kernel:
             yield f"_Alignas(16) uint8_t local[{self.local_bytes}];"
             yield "simt_self.local = local;"
             yield "simt_self.local_bytes = sizeof local;"
+        if self.has_wgmma:
+            yield "uint32_t fences = 0;"
+            yield f"simt_register registers[{max(len(self.tracked), 1)}];"
+            yield f"for (uint32_t i = 0; i < {len(self.tracked)}; i++) registers[i] = (simt_register){{.value = {POISON['32']}}};"
         yield from self.lines
         yield "}"
 
@@ -468,7 +546,9 @@ def translate(text):
         kernel = Kernel(module, found[1], found[2])
         bound = re.search(r"\.maxntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?", found[3])
         kernel.most_threads = int(bound[1]) * int(bound[2] or 1) * int(bound[3] or 1) if bound else 1024
-        kernel.translate(text[found.end() : closing_brace(text, found.end())])
+        body = text[found.end() : closing_brace(text, found.end())]
+        kernel.track(body)
+        kernel.translate(body)
         kernels.append(kernel)
     yield '#include "tests/cuda/ptx/instructions.h"'
     yield '#include "tests/cuda/simt/simt.h"'

@@ -12,6 +12,10 @@ enum {
     SIMT_BARRIERS = 16,
     SIMT_MAX_COPIES = 128,
     SIMT_MAX_SHARED = 227 << 10,
+    SIMT_GROUP_WARPS = 4, /* a warpgroup */
+    SIMT_GROUP_THREADS = SIMT_GROUP_WARPS * SIMT_LANES,
+    SIMT_MAX_GROUPS = SIMT_MAX_WARPS / SIMT_GROUP_WARPS,
+    SIMT_ROW = 16, /* bytes of shared memory that wgmma reads at once */
 };
 
 /* An asynchronous copy that was begun. */
@@ -55,6 +59,13 @@ void simt_warps_begin(void);
 void simt_warp_left(uint32_t thread);
 void simt_copies_end(void); /* of the running thread (copies.c) */
 
+/* Products of warpgroups (warpgroup.c): a block begins, the running thread comes to a barrier of the block, or ends. */
+void simt_wgmma_block(void);
+void simt_wgmma_barrier(const simt_place *at);
+void simt_wgmma_end(void);
+/* The running thread writes shared memory: no product may be reading it. */
+void simt_wgmma_check_write(uint64_t offset, uint32_t bytes, const simt_place *at);
+
 /* The race checker (races.c). Times are the block's own: they pass when threads synchronise. */
 void simt_races_launch(uint32_t launch, uint32_t blocks);
 void simt_races_block(void);
@@ -72,5 +83,11 @@ void simt_races_check_work(simt_shadow *shadow, uint32_t launch, uint64_t offset
 /* Bytes of shared memory are to be brought by an asynchronous copy. */
 void simt_races_expect(uint32_t offset, uint32_t bytes, const simt_place *at);
 void simt_races_arrived(uint32_t offset, uint32_t bytes, const simt_place *at);
+/* For products of several warps: the time, and up to which time the running thread's warp knows what each warp did. */
+uint32_t simt_races_now(void);
+const uint32_t *simt_races_seen(void);
+/* A product reads SIMT_ROW bytes of shared memory, through the asynchronous proxy; all its warps know of what each warp
+ * did up to `seen`. */
+void simt_races_read_by_product(uint32_t offset, const uint32_t *seen, const simt_place *at);
 
 #endif

@@ -179,6 +179,7 @@ static void *reach_shared(uint64_t offset, uint32_t bytes, simt_access access, c
     }
     simt_shadow *shadow = simt_shadow_of_shared();
     if (shadow) simt_races_check(shadow, offset, bytes, access, "shared", at);
+    if (access != SIMT_READ && access != SIMT_ATOMIC_READ) simt_wgmma_check_write(offset, bytes, at);
     return simt_now.shared + offset;
 }
 

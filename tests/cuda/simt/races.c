@@ -13,16 +13,23 @@
  *   between works   the runtime knows: order on a stream, events, edges of a graph, waiting by the host
  *
  * Atomics do not race with each other; they are what PTX calls relaxed, acquire, release and atom. `volatile` is a
- * plain access: CUDA C++ promises no order of it. What it cannot see: a reader that two later readers of other warps
- * took the place of, neighbouring single bytes of different threads where the later took the place of the earlier, and
- * that the two atomics of a release were of different addresses. */
+ * plain access: CUDA C++ promises no order of it.
+ *
+ * Products of warpgroups read shared memory through the asynchronous proxy: what a thread wrote before is seen by them
+ * where the thread ran fence.proxy.async after it, and a barrier came after that. (PTX's memory model would have a
+ * fence of the reading threads, too; here it is the writer's, as the manual's examples have it.) What they read is kept
+ * by warpgroup.c, which wants it unchanged until they are done.
+ *
+ * What it cannot see: a reader that two later readers of other warps took the place of, neighbouring single bytes of
+ * different threads where the later took the place of the earlier, and that the two atomics of a release were of
+ * different addresses. */
 #include "tests/cuda/simt/block.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-enum { GRANULE = 2, WORK_THREAD = 0xffff };
+enum { GRANULE = 2, WORK_THREAD = 0xffff, PROXY_FENCES = 16 };
 
 typedef struct record {
     const simt_place *at; /* NULL: of work that is no kernel */
@@ -61,7 +68,14 @@ typedef struct ordering {
     uint32_t known[SIMT_MAX_WARPS]; /* what each warp had done up to the fence */
 } ordering;
 
+/* When a thread last ran fence.proxy.async: the last PROXY_FENCES times, of `count`. */
+typedef struct proxy_fences {
+    uint32_t count, times[PROXY_FENCES];
+} proxy_fences;
+
 static uint32_t now, seen[SIMT_MAX_WARPS][SIMT_MAX_WARPS];
+static proxy_fences proxies[SIMT_MAX_THREADS];
+static bool any_proxy_fence; /* of this block */
 static release *releases;
 static uint32_t *last_release; /* 1 + that of each block of the grid; 0: none */
 static uint32_t release_count, release_room, block_room;
@@ -127,7 +141,8 @@ void simt_races_block(void) {
     memset(acquired_by, 0, sizeof acquired_by);
     memset(acquired_in, 0, sizeof acquired_in);
     if (any_ordering) memset(orderings, 0, sizeof orderings);
-    any_ordering = false;
+    if (any_proxy_fence) memset(proxies, 0, sizeof proxies);
+    any_ordering = any_proxy_fence = false;
 }
 
 void simt_races_synchronise(uint32_t warps) {
@@ -325,5 +340,59 @@ void simt_races_arrived(uint32_t offset, uint32_t bytes, const simt_place *at) {
     for (uint32_t i = offset / GRANULE; shadow && i <= (offset + bytes - 1) / GRANULE; i++) {
         shadow->granules[i].written.kind = SIMT_WRITE;
         shadow->granules[i].written.time = now;
+    }
+}
+
+/* ---- products of warpgroups ----------------------------------------------------------------------------------------
+ */
+
+uint32_t simt_races_now(void) {
+    return now;
+}
+
+const uint32_t *simt_races_seen(void) {
+    return seen[simt_now.running->index / SIMT_LANES];
+}
+
+void simt_proxy_fence(void) {
+    proxy_fences *p = &proxies[simt_now.running->index];
+    any_proxy_fence = true;
+    p->times[p->count++ % PROXY_FENCES] = now++; /* what the thread writes from here on is later */
+}
+
+/* Whether a thread ran fence.proxy.async between a write and what the others know of it. Fences that are too long ago
+ * to be remembered are taken for one. */
+static bool is_fenced(const record *written, uint32_t known) {
+    const proxy_fences *p = &proxies[written->thread];
+    for (uint32_t i = 0; i < p->count && i < PROXY_FENCES; i++) {
+        if (p->times[i] >= written->time && p->times[i] <= known) return true;
+    }
+    return p->count > PROXY_FENCES && written->time < p->times[p->count % PROXY_FENCES];
+}
+
+void simt_races_read_by_product(uint32_t offset, const uint32_t *known, const simt_place *at) {
+    simt_shadow *shadow = simt_shadow_of_shared();
+    for (uint32_t i = offset / GRANULE; shadow && i < (offset + SIMT_ROW) / GRANULE; i++) {
+        const record *w = &shadow->granules[i].written;
+        if (!w->mask || !is_current(w)) continue;
+        uint32_t up_to = known[w->thread / SIMT_LANES];
+        if (w->kind == EXPECTED) {
+            simt_fail(at,
+                      "reads shared memory, byte %u, that the asynchronous copy in %s:%d is still to bring: it was "
+                      "not waited for",
+                      i * GRANULE, w->at->file, w->at->line);
+        }
+        if (w->time > up_to) {
+            simt_fail(at,
+                      "race in shared memory, byte %u: this wgmma and the write in %s:%d by thread %u, with no "
+                      "barrier between them",
+                      i * GRANULE, w->at->file, w->at->line, w->thread);
+        }
+        if (!is_fenced(w, up_to)) {
+            simt_fail(at,
+                      "this wgmma may not see byte %u of shared memory as thread %u wrote it in %s:%d: "
+                      "fence.proxy.async is missing, by that thread, between the write and the barrier",
+                      i * GRANULE, w->thread, w->at->file, w->at->line);
+        }
     }
 }

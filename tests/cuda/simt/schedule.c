@@ -204,6 +204,7 @@ static void complete(uint32_t id) {
 uint32_t simt_barrier_count(uint32_t id, bool predicate, const simt_place *at) {
     simt_thread *t = simt_now.running;
     if (id >= SIMT_BARRIERS) simt_fail(at, "barrier %u; there are %d", id, SIMT_BARRIERS);
+    simt_wgmma_barrier(at);
     barrier *b = &barriers[id];
     if (b->arrived == 0) b->at = at;
     if (b->at->line != at->line || strcmp(b->at->file, at->file) != 0) {
@@ -235,6 +236,7 @@ static void begin_thread(void) {
     simt_now.kernel->run(parameters);
     simt_thread *t = simt_now.running;
     simt_copies_end();
+    simt_wgmma_end();
     t->done = true;
     simt_now.alive--;
     simt_warp_left(t->index);
@@ -253,6 +255,7 @@ static void run_block(simt_dim index, simt_dim size) {
     memset(barriers, 0, sizeof barriers);
     simt_warps_begin();
     simt_races_block();
+    simt_wgmma_block();
     for (uint32_t i = 0; i < simt_now.thread_count; i++) {
         simt_thread *t = &threads[i];
         t->tid = (simt_dim){i % size.x, i / size.x % size.y, i / size.x / size.y};

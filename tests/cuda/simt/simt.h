@@ -125,6 +125,54 @@ void simt_copy_async(uint64_t to, uint64_t from, uint32_t bytes, uint32_t source
 void simt_copy_async_commit(void);
 void simt_copy_async_wait(uint32_t groups_left);
 
+/* Products of a warpgroup, wgmma (warpgroup.c). A register that such products read or write, or that their results are
+ * copied to, is one of an array of its kernel function, and products name it by its place there. */
+typedef struct simt_register {
+    uint32_t value;
+    uint32_t product; /* that is still to write it; 0: none */
+    uint32_t reader;  /* the last product under way that has it in A; 0: none */
+    uint32_t written; /* how many wgmma.fence the thread had run when it last computed this */
+} simt_register;
+
+/* One wgmma.mma_async in the code. */
+typedef struct simt_wgmma {
+    simt_fragment kind; /* SIMT_BF16_16 or SIMT_F16_16 */
+    uint32_t n;
+    const uint16_t *d; /* n / 2 registers */
+    const uint16_t *a; /* 4 registers; NULL: A is in shared memory */
+    int scale_a, scale_b;
+    bool transposed_a, transposed_b; /* M-major, N-major */
+} simt_wgmma;
+
+/* D = A B + (accumulates ? D : 0) by 128 threads, which all come. It is done when the threads wait for its group: until
+ * then D may not be touched, nor A's registers written, nor the shared memory that it reads. `fences`: how many
+ * wgmma.fence the thread has run. `a` counts where A is in shared memory. */
+void simt_wgmma_begin(const simt_wgmma *form, simt_register *registers, uint32_t fences, uint64_t a, uint64_t b,
+                      bool accumulates, const simt_place *at);
+void simt_wgmma_commit(void);
+void simt_wgmma_wait(uint32_t groups_left, const simt_place *at);
+/* `to` becomes a copy of `from`, which a product is still to write: it will be when that is done. */
+void simt_wgmma_copy(simt_register *registers, uint32_t to, uint32_t from, const simt_place *at);
+/* The thread touches a register that a product is still to write, or to read as it was. */
+_Noreturn void simt_wgmma_touched(const simt_register *touched, const simt_place *at);
+static inline void simt_wgmma_reads(const simt_register *r, const simt_place *at) {
+    if (r->product) simt_wgmma_touched(r, at);
+}
+static inline void simt_wgmma_writes(const simt_register *r, const simt_place *at) {
+    if (r->product | r->reader) simt_wgmma_touched(r, at);
+}
+static inline void simt_wgmma_move(simt_register *registers, uint32_t to, uint32_t from, const simt_place *at) {
+    registers[to].written = registers[from].written;
+    if (registers[from].product) {
+        simt_wgmma_copy(registers, to, from, at);
+    } else {
+        simt_wgmma_writes(&registers[to], at);
+        registers[to].value = registers[from].value;
+    }
+}
+/* fence.proxy.async: what the thread wrote into shared memory can be seen by wgmma, after a barrier. */
+void simt_proxy_fence(void);
+
 void simt_turned(const simt_place *at);
 /* Before every jump back: threads that spin let others go on, and end with a message when that does not help. */
 static inline void simt_turn(const simt_place *at) {
