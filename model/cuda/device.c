@@ -63,6 +63,11 @@ bool ups_cuda_only_plans(ups_device *device) {
     return of(device)->planned > 0;
 }
 
+bool ups_cuda_has_groups(ups_device *device) {
+    const int *has = of(device)->capability; /* Hopper alone: the next cards have other instructions */
+    return has[0] == 9 && has[1] == 0;
+}
+
 ups_status ups_cuda_has_fp8(ups_device *device, ups_error *error) {
     const int *has = of(device)->capability;
     if (ups_cuda_only_plans(device) || has[0] > 8 || (has[0] == 8 && has[1] >= 9)) return UPS_OK;

@@ -32,6 +32,7 @@ cublasLtHandle_t ups_cuda_blas(ups_device *device);
 int ups_cuda_processors(ups_device *device);                       /* of the card */
 size_t ups_cuda_most_shared(ups_device *device);                   /* bytes of shared memory that a block may have */
 bool ups_cuda_only_plans(ups_device *device);                      /* there is no card: what is prepared will not run */
+bool ups_cuda_has_groups(ups_device *device);                      /* the card multiplies by groups of warps (wgmma) */
 ups_status ups_cuda_has_fp8(ups_device *device, ups_error *error); /* or which card it is that cannot multiply it */
 
 /* UPS_OK, or an error that says what was done when CUDA refused. */

@@ -1,6 +1,7 @@
 /* "cuda", in every program that links this file, is the CUDA device that the program links, in the place of the
  * module's: in tests the one over the emulated runtime. It does not try cuBLASLt's algorithms unless it is told where
- * to keep them. "auto" opens it where the environment's UPS_TEST_DEVICE names it. */
+ * to keep them; attention is by groups of warps where the emulated card has them. "auto" opens it where the
+ * environment's UPS_TEST_DEVICE names it. */
 #include "model/cuda/module.h"
 #include "model/devices/devices.h"
 #include <stdlib.h>
@@ -18,5 +19,6 @@ static const ups_device_entry automatic = {"cuda", true, open_linked};
 __attribute__((constructor)) static void register_device(void) {
     const char *wanted = getenv("UPS_TEST_DEVICE");
     setenv("UPS_CUDA_CHOICES", "", 0); /* products are slow here, and the user's files the user's */
+    setenv("UPS_CUDA_ATTENTION", "groups", 0);
     ups_device_register(wanted && strcmp(wanted, by_name.name) == 0 ? &automatic : &by_name);
 }

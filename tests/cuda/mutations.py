@@ -22,6 +22,11 @@ def ops(name):
     return "test_ops_emulated", "cuda.test_ops.forward", {"UPS_TEST_OPS": name}
 
 
+def warps(name):
+    """The same where groups of warps are not taken."""
+    return "test_ops_emulated", "cuda.test_ops.forward", {"UPS_TEST_OPS": name, "UPS_CUDA_ATTENTION": "warps"}
+
+
 DEVICE = "test_device_emulated", "cuda.test_device.forward", {}
 OPTIMIZER = "test_ops_emulated", "cuda.test_ops.forward", {}
 MUON = "optimizer_steps_emulated ups", "cuda.muon", {}
@@ -37,12 +42,17 @@ MUTATIONS = [
     ("attention/attention.cu", "if (t * TILES::STREAM + TILES::column(j) >= counts.y) s[i][j] = -INFINITY;", "", ops("attention")),
     ("attention/attention.cu", "column += LANES_A_ROW * WIDE)", "column += 2 * LANES_A_ROW * WIDE)", ops("attention")),
     ("attention/attention_backward.cu", "d[k][i] = inverse * (d[k][i] - h[k][i] * product)", "d[k][i] = inverse * d[k][i]", ops("attention")),
+    ("attention/attention_groups.cu", "total[i] = total[i] * before + sum", "total[i] += sum", ops("attention")),
+    ("attention/attention_groups.cu", "s[0][j] = s[1][j] = -INFINITY;", "s[0][j] = s[1][j] = 0.0f;", ops("attention")),
+    ("attention/attention_groups_backward.cu", "d[0][j] = d[1][j] = 0.0f;", "", ops("attention")),
+    ("attention/attention_groups_backward.cu", "        show_to_groups();\n        meet_group(group);", "        meet_group(group);", ops("attention")),
+    ("attention/groups.cuh", "(uint32_t)(rows + columns * (stride >> 3))", "(uint32_t)(rows + columns * (stride >> 4))", ops("attention")),
     ("attention/attention_short.cuh", "pack_pair<TYPE>(pair.x * by, pair.y * by)", "pack_pair<TYPE>(pair.x * by, pair.y)", ops("attention")),
-    ("attention/attention_short.cuh", "if (own) load_matrices(a[m], own + m * 16 * PITCH + k * 16);", "", ops("attention")),
-    ("attention/attention_short.cu", "total[m][i] = total[m][i] * before + sum", "total[m][i] += sum", ops("attention")),
-    ("attention/attention_short.cu", "s[m][i][j] = -INFINITY;", "s[m][i][j] = 0.0f;", ops("attention")),
-    ("attention/attention_short_backward.cu", "by * (d[i][j] - x.x * mean)", "by * d[i][j]", ops("attention")),
-    ("attention/attention_short_backward.cu", "own_second, resting, second, of, own_second);\n        else", "own_second, second, resting, of, own_second);\n        else", ops("attention")),
+    ("attention/attention_short.cuh", "if (own) load_matrices(a[m], own + m * 16 * PITCH + k * 16);", "", warps("attention")),
+    ("attention/attention_short.cu", "total[m][i] = total[m][i] * before + sum", "total[m][i] += sum", warps("attention")),
+    ("attention/attention_short.cu", "s[m][i][j] = -INFINITY;", "s[m][i][j] = 0.0f;", warps("attention")),
+    ("attention/attention_short_backward.cuh", "by * (d[i][j] - x.x * mean)", "by * d[i][j]", ops("attention")),
+    ("attention/attention_short_backward.cu", "own_second, resting, second, of, own_second);\n        else", "own_second, second, resting, of, own_second);\n        else", warps("attention")),
     ("augment.cu", "at.group / layers, axis)", "at.group, axis)", ops("shift")),
     ("augment.cu", "deviation = attributes.factor * (gain ? gain[at.column] : 1.0f)", "deviation = attributes.factor", ops("noise")),
     ("conv.cu", "neighbour_of(grid, place, tap, -1)", "neighbour_of(grid, place, tap, 1)", ops("neighborhood")),

@@ -199,6 +199,55 @@ CLAIM(a_plan_runs_nothing_and_a_step_finds_what_its_products_take) {
     ups_device_close(device);
 }
 
+/* Attention of a short sequence, in bf16, with gains. */
+static ups_graph *attention_graph(ups_parameters *parameters) {
+    enum { HEADS = 2, WIDTH = 16, HIDDEN = HEADS * WIDTH };
+    const ups_init normal = {.kind = UPS_INIT_NORMAL, .scale = 0.2f}, ones = {.kind = UPS_INIT_ONES};
+    const ups_shape shape = UPS_SHAPE(2, 70, HIDDEN);
+    ups_graph *g = ups_graph_create(parameters, UPS_BF16);
+    ups_value x = ups_graph_input(g, "x", UPS_F32, shape), target = ups_graph_input(g, "target", UPS_F32, shape);
+    ups_value in = ups_graph_parameter(g, "in", UPS_SHAPE(3 * HIDDEN, HIDDEN), normal);
+    ups_value out = ups_graph_parameter(g, "out", UPS_SHAPE(HIDDEN, HIDDEN), normal);
+    ups_value gain_q = ups_graph_parameter(g, "gain_q", UPS_SHAPE(WIDTH), ones);
+    ups_value gain_k = ups_graph_parameter(g, "gain_k", UPS_SHAPE(WIDTH), ones);
+    ups_value y = ups_attention(g, ups_linear(g, x, in, UPS_NO_VALUE, false), UPS_NO_VALUE, gain_q, gain_k, HEADS);
+    ups_value loss = ups_loss_mse(g, ups_linear(g, y, out, UPS_NO_VALUE, true), target);
+    ups_graph_differentiate(g, ups_weighted_sum(g, &loss, (float[]){1}, 1));
+    return g;
+}
+
+/* What a step writes to `path`, to be freed. */
+static char *choices_of_attention(const char *path) {
+    ups_device *device = open_device(path);
+    ups_parameters *parameters = ups_parameters_create();
+    ups_graph *graph = attention_graph(parameters);
+    ups_step *step;
+    ok(ups_parameters_allocate(parameters, device, true, UPS_BF16, 1, &failure));
+    ok(ups_step_create(graph, device, &step, &failure));
+    ups_step_destroy(step);
+    ups_graph_destroy(graph);
+    ups_parameters_destroy(parameters);
+    ups_device_close(device);
+    return read_text(path);
+}
+
+/* Of the emulator's clock kernels take no time, so that groups of warps are as fast, and taken where they agree. */
+CLAIM(kernels_of_attention_are_found_once_and_kept) {
+    static const char *const names[] = {"/attention-1.forward.bfloat16.2.2.70.70.16.packed.gains 0100000000000000",
+                                        "/attention-1.backward.bfloat16.2.2.70.70.16.packed.gains 0100000000000000"};
+    const char *path = scratch("attention.txt");
+    setenv("UPS_CUDA_ATTENTION", "", 1);
+    char *first = choices_of_attention(path), *again = choices_of_attention(path);
+    for (int i = 0; i < 2; i++) assert_non_null(strstr(first, names[i]));
+    assert_string_equal(first, again);
+    free(first);
+    free(again);
+    setenv("UPS_CUDA_ATTENTION", "warps", 1); /* nothing is tried where it is said */
+    first = choices_of_attention(scratch("told.txt"));
+    assert_null(strstr(first, "attention"));
+    free(first);
+}
+
 CLAIM(lines_are_of_one_card_driver_and_library) {
     cublasLtMatmulAlgo_t any = {{7}}, found;
     unsetenv("UPS_CUDA_CHOICES");

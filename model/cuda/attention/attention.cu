@@ -178,6 +178,13 @@ static ups_status prepare(ups_device *device, const ups_op_call *call, bool back
     // Norms are kept here where nothing is saved.
     int64_t floats = has_gains(call) ? norms_of(c) : 0, of_backward = backward ? attention_backward_floats(c) : 0;
     kernel->workspace_bytes = (size_t)(floats > of_backward ? floats : of_backward) * sizeof(float);
+    attention_plan *plan = (attention_plan *)calloc(1, sizeof *plan);
+    if (!plan) return ups_fail(error, UPS_ERR_MEMORY, "no memory for the plan of attention");
+    kernel->state = plan;
+    kernel->release = free;
+    plan->groups_forward = attention_is_short(device, c, false) && attention_takes_groups(device, c, has_gains(call), false);
+    plan->groups_backward =
+        backward && attention_is_short(device, c, true) && attention_takes_groups(device, c, has_gains(call), true);
     return UPS_OK;
 }
 
@@ -185,7 +192,10 @@ static ups_status forward(ups_device *device, const ups_op_call *call, ups_error
     attention_call c = attention_call_of(call);
     cudaStream_t stream = ups_cuda_stream(device);
     if (has_gains(call) && !c.rms) c.rms = (float *)call->workspace;
-    if (attention_is_short(device, c, false)) return attention_short_forward(device, c, error);
+    if (attention_is_short(device, c, false)) {
+        const attention_plan *plan = (const attention_plan *)call->state;
+        return (plan->groups_forward ? attention_groups_forward : attention_short_forward)(device, c, error);
+    }
     if (has_gains(call)) {
         int64_t count = norms_of(c);
         attention_norms<<<blocks_for(count * LANES_A_ROW, 1), THREADS, 0, stream>>>(c, count);

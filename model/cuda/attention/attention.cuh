@@ -425,6 +425,18 @@ bool attention_is_short(ups_device *device, const attention_call &c, bool backwa
 size_t attention_short_backward_bytes(const attention_call &c); // of shared memory
 ups_status attention_short_forward(ups_device *device, const attention_call &c, ups_error *error);
 ups_status attention_short_backward(ups_device *device, const attention_call &c, ups_error *error);
+// The same by groups of warps, on cards that have them (groups.cuh), of calls that are short.
+size_t attention_groups_forward_bytes(const attention_call &c); // of shared memory
+size_t attention_groups_backward_bytes(const attention_call &c);
+ups_status attention_groups_forward(ups_device *device, const attention_call &c, ups_error *error);
+ups_status attention_groups_backward(ups_device *device, const attention_call &c, ups_error *error);
+// Whether groups take calls of such shapes; `gains`: there are gains (attention_choice.cu).
+bool attention_takes_groups(ups_device *device, const attention_call &c, bool gains, bool backward);
+
+// What is decided once for all calls of the same shapes.
+struct attention_plan {
+    bool groups_forward, groups_backward;
+};
 
 // Tiles of rows in the largest window.
 static inline int64_t tiles_in(int64_t rows, int size) {

@@ -440,7 +440,8 @@ static ups_status make_short_gradients(ups_device *device, const ups_op_call *ca
     const bool gain_k = c.gain_k && is_present(&call->input_gradients[3]);
     if (gain_q) c.gains_of_q = sums[0];
     if (gain_k) c.gains_of_k = sums[1];
-    UPS_TRY(attention_short_backward(device, c, error));
+    const attention_plan *plan = (const attention_plan *)call->state;
+    UPS_TRY((plan->groups_backward ? attention_groups_backward : attention_short_backward)(device, c, error));
     if (gain_q) UPS_TRY(add_sums(device, sums[0], blocks, c.width, call, 2, error));
     return gain_k ? add_sums(device, sums[1], blocks, c.width, call, 3, error) : UPS_OK;
 }

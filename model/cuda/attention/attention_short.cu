@@ -14,15 +14,6 @@ template <typename ROWS, int WARPS> static constexpr size_t forward_bytes(int ke
     return sizeof(forward_memory<ROWS::D>) + (size_t)(2 * padded(keys, KEY_TILE) + WARPS * ROWS::OWN) * ROWS::PITCH * 2;
 }
 
-// Sixteen rows of queries or keys as attention sees them, with 1/rms of each to where it is kept.
-template <typename ROWS>
-static __device__ __forceinline__ void normalise_and_keep(const attention_call &c, typename ROWS::pieces &x, float *rms, int first,
-                                                          int count) {
-    const int row = first + threadIdx.x % 32 / 2;
-    const float by = ROWS::normalise(x, 1.0f / (float)c.width, c.epsilon);
-    if (threadIdx.x % 2 == 0 && row < count && rms) rms[(int64_t)row * c.heads] = by;
-}
-
 // A tile of scores, and what it gives to the running maximum, sum and result of the warp's rows. MASKED: some keys are not there.
 template <bool MASKED, typename ROWS>
 static __device__ __forceinline__ void add_key_tile(const typename ROWS::fragments &a, const uint16_t *own, const uint16_t *of_keys,

@@ -247,6 +247,15 @@ template <int D> static __device__ __forceinline__ void find_factors(const atten
     }
 }
 
+// Sixteen rows of queries or keys as attention sees them, with 1/rms of each to where it is kept.
+template <typename ROWS>
+static __device__ __forceinline__ void normalise_and_keep(const attention_call &c, typename ROWS::pieces &x, float *rms, int first,
+                                                          int count) {
+    const int row = first + threadIdx.x % 32 / 2;
+    const float by = ROWS::normalise(x, 1.0f / (float)c.width, c.epsilon);
+    if (threadIdx.x % 2 == 0 && row < count && rms) rms[(int64_t)row * c.heads] = by;
+}
+
 template <typename MEMORY> static __device__ __forceinline__ uint16_t *rows_behind(MEMORY &m) {
     return (uint16_t *)(&m + 1);
 }
