@@ -1,12 +1,15 @@
 /* Linear by cuBLASLt: y = x W^T + b.  Backward: dx = dy W, dW = dy^T x (float32), db = column sums of dy. With GELU,
  * h = x W^T + b is saved and y = GELU(h) is a kernel of our own, since the library's epilogue is the tanh
- * approximation.
+ * approximation; its gradient's kernel can make db by the way.
  *
  * The operands' dtype is that of W; x and dy are converted to it in the workspace where they differ, and a result that
  * the library has not for such operands (half of float32) is made in float32 there and converted.
  *
  * A bias is added by the library's epilogue, which wants it in a dtype of its own: the weights' copy in the compute
- * dtype, which the optimizer keeps, or one that is made first.
+ * dtype, which the optimizer keeps, or one that is made first. db may come out of an epilogue as well, of dW's product
+ * (product.h). It is always the sum of dy as it is given, in float32: where the product reads a rounded dy, or db is
+ * added to what is there, which the epilogue does not, a kernel of our own makes it. With GELU it is made as without:
+ * where activations are recomputed the two are apart, and gradients have the same bits.
  *
  * In FP8, while training, operands are rounded in the workspace before each product (fp8/fp8.h), transposed where sums
  * run down their columns. Evaluation, and shapes that FP8 has no products for, are as without it. */
@@ -80,6 +83,13 @@ static ups_cuda_matrix result_of(const ups_op_call *call) {
     return y;
 }
 
+/* The product for dW may make db: it reads dy as it is given, or GELU's gradient as that has rounded it. */
+static bool reads_whole_gradients(const ups_op_call *call) {
+    const ups_dtype operands = call->inputs[1].dtype;
+    const bool rounds = call->attributes->fp8 || (call->attributes->tf32 && operands == UPS_F32);
+    return !rounds && (has_gelu(call) || call->output.dtype == operands);
+}
+
 static ups_status make_products(ups_device *device, const ups_op_call *call, plan *made, ups_error *error) {
     ups_cuda_matrix w = matrix_of(&call->inputs[1]), x = matrix_of(&call->inputs[0]), y = result_of(call), dx = x;
     ups_cuda_product_options options = {.bias = call->inputs[2].shape.rank > 0, .tf32 = call->attributes->tf32};
@@ -92,6 +102,7 @@ static ups_status make_products(ups_device *device, const ups_op_call *call, pla
     dy.dtype = w.dtype;
     dw.dtype = UPS_F32;
     UPS_TRY(ups_cuda_product_make(device, &own->input, w, false, dy, false, dx, options, error));
+    options.sums = call->inputs[2].shape.rank > 0 && reads_whole_gradients(call);
     return ups_cuda_product_make(device, &own->weight, x, false, dy, true, dw, options, error);
 }
 
@@ -264,6 +275,14 @@ static ups_status forward(ups_device *device, const ups_op_call *call, ups_error
     return has_gelu(call) ? ups_cuda_gelu_rows(device, made, &call->output, error) : UPS_OK;
 }
 
+/* db is made with dW. */
+static bool sums_with_weight(const ups_op_call *call, const ups_tensor *dh) {
+    const plan *p = call->state;
+    const ups_tensor *dw = &call->input_gradients[1], *db = &call->input_gradients[2];
+    return ups_cuda_product_has_sums(&p->own.weight) && dw->data && dw->dtype == UPS_F32 && db->data &&
+           !call->accumulate[2] && dh->dtype == p->operands && !runs_in_fp8(call);
+}
+
 static ups_status backward_as_it_is(ups_device *device, const ups_op_call *call, const ups_tensor *dh,
                                     ups_error *error) {
     const plan *p = call->state;
@@ -277,7 +296,10 @@ static ups_status backward_as_it_is(ups_device *device, const ups_op_call *call,
     }
     if (!dw->data) return UPS_OK;
     UPS_TRY(in_dtype(device, &call->inputs[0], p->operands, workspace + p->cast_x, &x, error));
-    return run_product(device, call, &p->own.weight, x, dy, NULL, dw, call->accumulate[1], error);
+    if (!sums_with_weight(call, dh))
+        return run_product(device, call, &p->own.weight, x, dy, NULL, dw, call->accumulate[1], error);
+    return ups_cuda_product_run_with_sums(device, &p->own.weight, x, dy, call->input_gradients[2].data, dw->data,
+                                          call->accumulate[1], workspace, error);
 }
 
 static ups_status backward(ups_device *device, const ups_op_call *call, ups_error *error) {
@@ -289,11 +311,11 @@ static ups_status backward(ups_device *device, const ups_op_call *call, ups_erro
     if (has_gelu(call)) {
         dh.data = workspace + p->cast_dy;
         dh.dtype = p->operands;
-        UPS_TRY(ups_cuda_gelu_gradient(device, &call->saved[0], &call->output_gradient, &dh, partials, db->data,
-                                       call->accumulate[2], error));
+        UPS_TRY(ups_cuda_gelu_gradient(device, &call->saved[0], &call->output_gradient, &dh, partials,
+                                       sums_with_weight(call, &dh) ? NULL : db->data, call->accumulate[2], error));
     }
     UPS_TRY((runs_in_fp8(call) ? backward_in_fp8 : backward_as_it_is)(device, call, &dh, error));
-    if (!db->data || has_gelu(call)) return UPS_OK;
+    if (!db->data || has_gelu(call) || sums_with_weight(call, &dh)) return UPS_OK;
     return ups_cuda_sum_rows(device, &dh, partials, db->data, call->accumulate[2], error);
 }
 

@@ -1,6 +1,8 @@
 /* cuBLASLt's algorithms: the fastest is found once, kept in a file, and taken from there. The emulator has three for
- * each product, of which the second takes the least time. */
+ * each product, of which the second takes the least time. The same of sums that a product makes by the way; kernels
+ * take no time of the emulator's clock. */
 #include "base/files.h"
+#include "base/half.h"
 #include "model/cuda/products/product.h"
 #include "model/devices/devices.h"
 #include "model/differentiate.h"
@@ -165,6 +167,183 @@ CLAIM(kernels_that_are_chosen_by_shape_are_not_tried) {
     assert_int_equal(ups_device_choose_kernels(device, UPS_KERNELS_FASTEST), UPS_KERNELS_BY_SHAPE);
     assert_true(time_of(device, false, &trying) == FASTEST && trying > 0);
     ups_device_close(device);
+}
+
+/* dW (OUT, IN) = dy^T x over ROWS, with the sums of dy's columns where has_sums says so. */
+enum { ROWS = 40, IN = 16, OUT = 24 };
+
+static bool has_sums(ups_device *device, ups_dtype dtype, ups_cuda_product *product, double *trying) {
+    const ups_cuda_matrix x = {.rows = ROWS, .columns = IN, .dtype = dtype};
+    const ups_cuda_matrix dy = {.rows = ROWS, .columns = OUT, .dtype = dtype}, dw = {.rows = OUT, .columns = IN};
+    const double before = emulated_clock;
+    *product = (ups_cuda_product){0};
+    ok(ups_cuda_product_make(device, product, x, false, dy, true, dw, (ups_cuda_product_options){.sums = true},
+                             &failure));
+    *trying = emulated_clock - before;
+    return ups_cuda_product_has_sums(product);
+}
+
+static bool has_sums_of(const char *choices, emulated_sums are, double time, double *trying) {
+    ups_cuda_product product;
+    emulated_sums_are = are;
+    emulated_sums_time = time;
+    ups_device *device = open_device(choices);
+    const bool has = has_sums(device, UPS_BF16, &product, trying);
+    ups_cuda_product_release(&product);
+    ups_device_close(device);
+    emulated_sums_are = EMULATED_SUMS_RIGHT;
+    emulated_sums_time = 1.0;
+    return has;
+}
+
+CLAIM(a_product_makes_sums_where_they_are_right_and_take_less_time_than_a_kernel) {
+    static const struct {
+        const char *file;
+        emulated_sums are;
+        double time;
+        bool taken;
+        int lines;
+    } cases[] = {{"faster", EMULATED_SUMS_RIGHT, 0.5, true, 2},
+                 {"no_faster", EMULATED_SUMS_RIGHT, 1, false, 2},
+                 {"not_made", EMULATED_SUMS_NOT_MADE, 0.5, false, 2},
+                 {"of_x", EMULATED_SUMS_OF_A, 0.5, false, 2},
+                 {"refused", EMULATED_SUMS_REFUSED, 0.5, false, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *path = scratch(cases[i].file);
+        double trying;
+        assert_int_equal(has_sums_of(path, cases[i].are, cases[i].time, &trying), cases[i].taken);
+        assert_true(trying > 0);
+        assert_int_equal(lines_in(path), cases[i].lines);
+        if (cases[i].lines == 1) continue;
+        for (int again = 0; again < 2; again++) { /* what was found counts, whatever would be found now */
+            const double time = again ? 1.5 - cases[i].time : cases[i].time;
+            assert_int_equal(has_sums_of(path, EMULATED_SUMS_RIGHT, time, &trying), cases[i].taken);
+            assert_true(trying == 0);
+        }
+    }
+}
+
+CLAIM(without_a_file_a_product_makes_sums_where_the_library_has_them) {
+    double trying;
+    assert_true(has_sums_of("", EMULATED_SUMS_RIGHT, 1, &trying) && trying == 0);
+    assert_false(has_sums_of("", EMULATED_SUMS_REFUSED, 1, &trying));
+}
+
+static void *up(ups_device *device, ups_dtype dtype, const float *values, size_t count) {
+    void *memory, *converted = malloc(count * sizeof(float));
+    if (dtype == UPS_BF16)
+        ups_f32_to_bf16(values, converted, count);
+    else if (dtype == UPS_F16)
+        ups_f32_to_f16(values, converted, count);
+    else
+        memcpy(converted, values, count * sizeof *values);
+    ok(device->class->allocate(device, count * ups_dtype_size(dtype), &memory, &failure));
+    ok(device->class->upload(device, memory, converted, count * ups_dtype_size(dtype), &failure));
+    ok(device->class->synchronize(device, &failure));
+    free(converted);
+    return memory;
+}
+
+/* Of small integers: all dtypes hold them. */
+CLAIM(sums_are_stored_where_a_product_is_added) {
+    static const ups_dtype dtypes[] = {UPS_F32, UPS_BF16, UPS_F16};
+    float x[ROWS * IN], dy[ROWS * OUT], made[OUT * IN], sums[OUT];
+    for (int i = 0; i < ROWS * IN; i++) x[i] = (float)(i * 7 % 5 - 2);
+    for (int i = 0; i < ROWS * OUT; i++) dy[i] = (float)(i * 11 % 13 - 4);
+    ups_device *device = open_device("");
+    for (int i = 0; i < 3; i++) {
+        ups_cuda_product product;
+        double trying;
+        void *workspace;
+        assert_true(has_sums(device, dtypes[i], &product, &trying));
+        void *x_there = up(device, dtypes[i], x, ROWS * IN), *dy_there = up(device, dtypes[i], dy, ROWS * OUT);
+        for (int c = 0; c < OUT * IN; c++) made[c] = 1000.0f;
+        for (int c = 0; c < OUT; c++) sums[c] = 1000.0f;
+        void *made_there = up(device, UPS_F32, made, OUT * IN), *sums_there = up(device, UPS_F32, sums, OUT);
+        ok(device->class->allocate(device, UPS_CUDA_LIBRARY_BYTES, &workspace, &failure));
+        ok(ups_cuda_product_run_with_sums(device, &product, x_there, dy_there, sums_there, made_there, true, workspace,
+                                          &failure));
+        ok(device->class->download(device, made, made_there, sizeof made, &failure));
+        ok(device->class->download(device, sums, sums_there, sizeof sums, &failure));
+        for (int c = 0; c < OUT; c++) {
+            float sum = 0.0f, product_sum = 1000.0f;
+            for (int row = 0; row < ROWS; row++) sum += dy[row * OUT + c];
+            for (int row = 0; row < ROWS; row++) product_sum += dy[row * OUT + c] * x[row * IN + 3];
+            assert_true(sums[c] == sum);
+            assert_true(made[c * IN + 3] == product_sum);
+        }
+        refused(ups_cuda_product_run_with_sums(device, &product, x_there, dy_there, (float *)sums_there + 1, made_there,
+                                               true, workspace, &failure),
+                UPS_ERR_ARGUMENT, "multiples of 16 bytes");
+        void *const memory[] = {x_there, dy_there, made_there, sums_there, workspace};
+        for (int m = 0; m < 5; m++) device->class->release(device, memory[m]);
+        ups_cuda_product_release(&product);
+    }
+    ups_device_close(device);
+}
+
+static ups_tensor tensor(void *data, ups_dtype dtype, ups_shape shape) {
+    return (ups_tensor){.data = data, .dtype = dtype, .shape = shape};
+}
+
+/* By a product that takes half of its time where it makes sums: whose they are shows in the clock. */
+CLAIM(a_bias_gradient_is_the_same_whoever_makes_it) {
+    static const struct {
+        emulated_sums are;
+        bool accumulate, only_bias, by_product;
+    } cases[] = {{EMULATED_SUMS_RIGHT, false, false, true},
+                 {EMULATED_SUMS_RIGHT, true, false, false}, /* an epilogue does not add */
+                 {EMULATED_SUMS_RIGHT, false, true, false}, /* there is no product */
+                 {EMULATED_SUMS_REFUSED, false, false, false}};
+    enum { CASES = sizeof cases / sizeof *cases };
+    const ups_op_attributes attributes = {0};
+    float dy[ROWS * OUT], h[ROWS * OUT], before[OUT], sums[OUT];
+    for (int i = 0; i < ROWS * OUT; i++) dy[i] = (float)(i * 11 % 13 - 4);
+    for (int i = 0; i < ROWS * OUT; i++) h[i] = 16.0f; /* where GELU's slope is 1 */
+    for (int c = 0; c < OUT; c++) before[c] = 1000.0f;
+    for (int number = 0; number < 2 * CASES; number++) {
+        const int i = number % CASES;
+        const bool gelu = number >= CASES;
+        emulated_sums_are = cases[i].are;
+        emulated_sums_time = 0.5;
+        ups_device *device = open_device("");
+        ups_op_call call = {.kind = gelu ? UPS_OP_LINEAR_GELU : UPS_OP_LINEAR, .attributes = &attributes};
+        call.input_count = 3;
+        if (gelu) call.saved[0] = tensor(up(device, UPS_BF16, h, ROWS * OUT), UPS_BF16, UPS_SHAPE(ROWS, OUT));
+        call.inputs[0] = tensor(up(device, UPS_BF16, dy, ROWS * IN), UPS_BF16, UPS_SHAPE(ROWS, IN));
+        call.inputs[1] = tensor(up(device, UPS_BF16, dy, OUT * IN), UPS_BF16, UPS_SHAPE(OUT, IN));
+        call.inputs[2] = tensor(up(device, UPS_F32, before, OUT), UPS_F32, UPS_SHAPE(OUT));
+        call.output = tensor(NULL, UPS_BF16, UPS_SHAPE(ROWS, OUT));
+        call.output_gradient = tensor(up(device, UPS_BF16, dy, ROWS * OUT), UPS_BF16, UPS_SHAPE(ROWS, OUT));
+        if (!cases[i].only_bias)
+            call.input_gradients[1] = tensor(up(device, UPS_F32, dy, OUT * IN), UPS_F32, UPS_SHAPE(OUT, IN));
+        call.input_gradients[2] = tensor(up(device, UPS_F32, before, OUT), UPS_F32, UPS_SHAPE(OUT));
+        call.accumulate[2] = cases[i].accumulate;
+        ups_kernel kernel;
+        ok(device->class->kernel(device, &call, true, &kernel, &failure));
+        call.state = kernel.state;
+        ok(device->class->allocate(device, kernel.workspace_bytes, &call.workspace, &failure));
+        const double began = emulated_clock;
+        ok(kernel.backward(device, &call, &failure));
+        ok(device->class->download(device, sums, call.input_gradients[2].data, sizeof sums, &failure));
+        assert_true(emulated_clock - began == (cases[i].only_bias    ? 0
+                                               : cases[i].by_product ? FIRST * emulated_sums_time
+                                                                     : FIRST));
+        for (int c = 0; c < OUT; c++) {
+            float sum = cases[i].accumulate ? before[c] : 0.0f;
+            for (int row = 0; row < ROWS; row++) sum += dy[row * OUT + c];
+            assert_true(sums[c] == sum);
+        }
+        kernel.release(kernel.state);
+        if (gelu) device->class->release(device, call.saved[0].data);
+        void *const memory[] = {call.inputs[0].data,         call.inputs[1].data,          call.inputs[2].data,
+                                call.output_gradient.data,   call.input_gradients[2].data, call.workspace,
+                                call.input_gradients[1].data};
+        for (int m = 0; m < 7 - cases[i].only_bias; m++) device->class->release(device, memory[m]);
+        ups_device_close(device);
+        emulated_sums_are = EMULATED_SUMS_RIGHT;
+        emulated_sums_time = 1.0;
+    }
 }
 
 /* A linear layer with a bias, in bf16: its forward and both products of its backward. */

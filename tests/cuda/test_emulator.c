@@ -355,6 +355,64 @@ CLAIM(products_whose_biases_or_scales_lie_anywhere_are_refused) {
     cublasLtMatmulDescDestroy(of);
 }
 
+/* D (M, N) = A (M, K) B^T of bf16 and, of B (N, K), the sums of its rows: column-major. */
+CLAIM(sums_of_a_product_are_of_one_product_and_of_its_results_type) {
+    enum { M = 16, N = 24, K = 32 };
+    const float one = 1.0f, zero = 0.0f;
+    const cublasOperation_t turned = CUBLAS_OP_T;
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BGRADB;
+    uint16_t a[M * K], b[N * K];
+    for (int i = 0; i < M * K; i++) a[i] = 0x3f80;                                  /* 1 */
+    for (int i = 0; i < N * K; i++) b[i] = (uint16_t)(i % N % 2 ? 0x4000 : 0x4040); /* 2 and 3 */
+    void *a_there = up(a, sizeof a), *b_there = up(b, sizeof b);
+    float *d = room(M * N * sizeof *d), *sums = room((N + 4) * sizeof *sums);
+    cublasLtMatrixLayout_t la = matrix(CUDA_R_16BF, M, K), lb = matrix(CUDA_R_16BF, N, K),
+                           ld = matrix(CUDA_R_32F, M, N);
+    cublasLtHandle_t handle;
+    cublasLtMatmulDesc_t of;
+    cublasLtMatmulPreference_t preference;
+    cublasLtMatmulHeuristicResult_t found;
+    int count;
+    cublasLtCreate(&handle);
+    cublasLtMatmulDescCreate(&of, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    cublasLtMatmulDescSetAttribute(of, CUBLASLT_MATMUL_DESC_TRANSB, &turned, sizeof turned);
+    cublasLtMatmulDescSetAttribute(of, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    cublasLtMatmulPreferenceCreate(&preference);
+    for (int32_t refused = 0; refused < 3; refused++) { /* for the type, then for a batch, then not */
+        const int32_t type = refused == 0 ? (int32_t)CUDA_R_16BF : -1, batch = refused == 1 ? 2 : 1;
+        const int64_t stride = M * N;
+        cublasLtMatrixLayout_t all[] = {la, lb, ld};
+        cublasLtMatmulDescSetAttribute(of, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type);
+        for (int i = 0; i < 3; i++) {
+            cublasLtMatrixLayoutSetAttribute(all[i], CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof batch);
+            cublasLtMatrixLayoutSetAttribute(all[i], CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
+                                             sizeof stride);
+        }
+        assert_int_equal(cublasLtMatmulAlgoGetHeuristic(handle, of, la, lb, ld, ld, preference, 1, &found, &count),
+                         refused == 0   ? CUBLAS_STATUS_NOT_SUPPORTED
+                         : refused == 1 ? CUBLAS_STATUS_INVALID_VALUE
+                                        : CUBLAS_STATUS_SUCCESS);
+    }
+    float *const places[] = {NULL, sums + 1, sums};
+    const cublasStatus_t expected[] = {CUBLAS_STATUS_INVALID_VALUE, CUBLAS_STATUS_NOT_SUPPORTED, CUBLAS_STATUS_SUCCESS};
+    for (int i = 0; i < 3; i++) {
+        point_to(of, CUBLASLT_MATMUL_DESC_BIAS_POINTER, places[i]);
+        assert_int_equal(cublasLtMatmul(handle, of, &one, a_there, la, b_there, lb, &zero, d, ld, d, ld, &found.algo,
+                                        NULL, 0, stream),
+                         expected[i]);
+    }
+    float *made = down(sums, (N + 4) * sizeof *sums);
+    for (int i = 0; i < N; i++) assert_true(made[i] == (float)(K * (i % 2 ? 2 : 3)));
+    assert_true(isnan(made[N])); /* no further */
+    free(made);
+    free(down(d, M * N * sizeof *d));
+    cublasLtMatrixLayoutDestroy(la);
+    cublasLtMatrixLayoutDestroy(lb);
+    cublasLtMatrixLayoutDestroy(ld);
+    cublasLtMatmulPreferenceDestroy(preference);
+    cublasLtMatmulDescDestroy(of);
+}
+
 CLAIM(integers_wrap_divide_and_shift_as_in_c) {
     enum { N = 777 };
     int32_t a[N], b[N];

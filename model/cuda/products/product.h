@@ -6,7 +6,11 @@
  * FP8 (E4M3, of which one may be E5M2 instead) have results in any of the others, and scales of their own: the library
  * has them for sizes that are multiples of 16, the first operand transposed and the second not. Which of the library's
  * algorithms runs is chosen when a product is made (choices.h). What the library refuses, such as matrices of one
- * column, is computed by a kernel of our own (plain.cu), but for FP8. */
+ * column, is computed by a kernel of our own (plain.cu), but for FP8.
+ *
+ * A product that reads a gradient can make the sums of its columns by the way, which are a bias's gradient: by an
+ * epilogue of the library, which reads nothing twice. Not all shapes have it, and it may be slower than a kernel of our
+ * own after the product: what is faster is found as the algorithm is, where the library's sums are right. */
 #ifndef UPS_MODEL_CUDA_PRODUCTS_PRODUCT_H
 #define UPS_MODEL_CUDA_PRODUCTS_PRODUCT_H
 
@@ -35,9 +39,9 @@ typedef struct ups_cuda_plain_product {
 
 /* One product, D (+)= op(A) op(B), in the library's terms. All zeros: none. */
 typedef struct ups_cuda_product {
-    cublasLtMatmulDesc_t description;
+    cublasLtMatmulDesc_t description, summing; /* summing: with sums of b's columns; NULL: not by the library */
     cublasLtMatrixLayout_t a, b, d;
-    cublasLtMatmulAlgo_t algorithm;
+    cublasLtMatmulAlgo_t algorithm, summing_algorithm;
     ups_cuda_matrix result; /* in the dtype that the library makes */
     bool fp8;               /* operands */
     ups_cuda_plain_product plain;
@@ -46,6 +50,7 @@ typedef struct ups_cuda_product {
 /* What there is beside two matrices. All zeros: one product of float32 or half operands as they are. */
 typedef struct ups_cuda_product_options {
     bool bias, tf32;
+    bool sums;     /* of b's columns, where the library is good for it: b is transposed, the result float32, no batch */
     bool fast;     /* FP8: partial sums may have the fewer bits of the tensor cores' own */
     int64_t batch; /* products at once, of matrices `stride` apart; 0: one */
 } ups_cuda_product_options;
@@ -69,5 +74,12 @@ ups_status ups_cuda_product_run(ups_device *device, const ups_cuda_product *prod
 /* The same of one that the library refused (plain.cu). */
 ups_status ups_cuda_plain_product_run(ups_device *device, const ups_cuda_product *product, const void *a, const void *b,
                                       const void *bias, void *d, bool accumulate, ups_error *error);
+/* It can make sums: it was asked for them, and the library makes them in less time than a kernel after it. */
+bool ups_cuda_product_has_sums(const ups_cuda_product *product);
+/* As ups_cuda_product_run, and sums[c] = sum over r of b[r, c], float32 that is stored and not added. Only of one that
+ * has sums. */
+ups_status ups_cuda_product_run_with_sums(ups_device *device, const ups_cuda_product *product, const void *a,
+                                          const void *b, float *sums, void *d, bool accumulate, void *workspace,
+                                          ups_error *error);
 
 #endif

@@ -3,6 +3,9 @@
  * less aligned than was promised when the algorithm was chosen, biases and scales of FP8 that are aligned less than
  * kernels load them (an H200 refused scales at a multiple of 8 bytes), less workspace than it was chosen for.
  *
+ * Sums of B's columns (CUBLASLT_EPILOGUE_BGRADB) are of one product, in D's type, as its header has it; that they are
+ * not of FP8 is UPS's own limit.
+ *
  * An algorithm remembers what it was promised. There are three for each product, which compute the same and take 3, 1
  * and 2 milliseconds of the emulated clock. The workspace is overwritten, as the real one's is. */
 #include "tests/cuda/ptx/numbers.h"
@@ -48,6 +51,8 @@ enum { MAGIC = 0x75707321, DEFAULT_ALIGNMENT = 256, VECTOR_ALIGNMENT = 16 /* of 
 enum { ALGORITHMS = 3 };
 static const double milliseconds[ALGORITHMS] = {3, 1, 2};
 double emulated_clock;
+emulated_sums emulated_sums_are;
+double emulated_sums_time = 1.0;
 enum { NEEDED_WORKSPACE = 64 << 10 }; /* that the emulated algorithm asks for, where it may have as much */
 
 /* ---- descriptions --------------------------------------------------------------------------------------------------
@@ -194,6 +199,10 @@ static cudaDataType bias_type(const description *d, const layout *result) {
     return d->bias_type < 0 ? result->type : (cudaDataType)d->bias_type;
 }
 
+static bool has_vector(const description *d) {
+    return d->epilogue == CUBLASLT_EPILOGUE_BIAS || d->epilogue == CUBLASLT_EPILOGUE_BGRADB;
+}
+
 static bool is_half(cudaDataType type) {
     return type == CUDA_R_16BF || type == CUDA_R_16F;
 }
@@ -242,8 +251,8 @@ static const char *check_types(const description *d, const layout *a, const layo
     if (!is_half(a->type) && a->type != CUDA_R_32F) return "operands of a type that is not emulated";
     if (c->type != r->type) return "C and D of two types";
     if (r->type != CUDA_R_32F && r->type != a->type) return "a result of a type that there is not for these operands";
-    if (d->epilogue != CUBLASLT_EPILOGUE_DEFAULT && d->epilogue != CUBLASLT_EPILOGUE_BIAS)
-        return "an epilogue that is not emulated";
+    if (d->epilogue != CUBLASLT_EPILOGUE_DEFAULT && !has_vector(d)) return "an epilogue that is not emulated";
+    if (has_vector(d) && bias_type(d, r) != r->type) return "a bias, or sums, of another type than the result";
     return NULL;
 }
 
@@ -265,7 +274,8 @@ static const char *check_shapes(const description *d, const layout *a, const lay
         if (all[i]->batch < 1 || all[i]->batch != a->batch) return "batches of several lengths";
     }
     if (r->batch > 1 && r->batch_stride < (int64_t)extent(r)) return "results of a batch that overlap";
-    if (r->batch > 1 && d->epilogue != CUBLASLT_EPILOGUE_DEFAULT) return "a batch with a bias, which is not emulated";
+    if (r->batch > 1 && d->epilogue != CUBLASLT_EPILOGUE_DEFAULT)
+        return "a batch with a bias or sums, which is not emulated";
     return NULL;
 }
 
@@ -306,6 +316,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     wrong = check_shapes(of, (void *)a, (void *)b, (void *)c, (void *)d);
     if (wrong) return refuse_to_choose(wrong, CUBLAS_STATUS_INVALID_VALUE);
     if (most < 1 || is_thin(of, (void *)a, (void *)d)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (of->epilogue == CUBLASLT_EPILOGUE_BGRADB && emulated_sums_are == EMULATED_SUMS_REFUSED)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     algorithm chosen = {.magic = MAGIC, .workspace = p->workspace < NEEDED_WORKSPACE ? 0 : NEEDED_WORKSPACE};
     memcpy(chosen.alignment, p->alignment, sizeof chosen.alignment);
     *count = most < ALGORITHMS ? most : ALGORITHMS;
@@ -350,8 +362,7 @@ static bool is_aligned(const void *vector) {
 /* Where the vectors beside the matrices lie; NULL is none. */
 static const char *check_vectors(const description *d) {
     if (!is_aligned(d->scales[0]) || !is_aligned(d->scales[1])) return "a scale that is aligned to less than 16 bytes";
-    if (d->epilogue == CUBLASLT_EPILOGUE_BIAS && !is_aligned(d->bias))
-        return "a bias that is aligned to less than 16 bytes";
+    if (has_vector(d) && !is_aligned(d->bias)) return "a bias, or sums, aligned to less than 16 bytes";
     return NULL;
 }
 
@@ -459,10 +470,30 @@ static void multiply(uint32_t work, const product *p, int32_t index) {
     }
 }
 
+/* sums[j] = sum over k of op(B)[k, j] (in a library that is wrong, of A), in float32, of operands as they lie in
+ * memory.
+ */
+static void add_columns(uint32_t work, const product *p) {
+    const bool of_a = emulated_sums_are == EMULATED_SUMS_OF_A;
+    const layout *l = of_a ? &p->a : &p->b;
+    const bool down = of_a ? p->of.transpose_a == CUBLAS_OP_T : p->of.transpose_b == CUBLAS_OP_N; /* a column's */
+    const uint64_t terms = down ? l->rows : l->columns, vectors = down ? l->columns : l->rows;
+    const cudaDataType type = bias_type(&p->of, &p->d);
+    const void *from = reach_matrix(work, p, l, of_a ? p->from_a : p->from_b, 0, false);
+    void *sums = reach(work, p, (uint64_t)(uintptr_t)p->of.bias, p->d.columns * size_of(type), true);
+    for (uint64_t j = 0; j < p->d.columns; j++) {
+        float sum = 0.0f;
+        for (uint64_t k = 0; k < terms && j < vectors; k++)
+            sum += (float)element(from, l->type, down ? j * (uint64_t)l->stride + k : k * (uint64_t)l->stride + j);
+        put(sums, type, j, (double)sum);
+    }
+}
+
 static void run(uint32_t work, const void *owned) {
     const product *p = owned;
     if (p->workspace_bytes) memset(reach(work, p, p->workspace, p->workspace_bytes, true), 0xff, p->workspace_bytes);
     for (int32_t index = 0; index < p->d.batch; index++) multiply(work, p, index);
+    if (p->of.epilogue == CUBLASLT_EPILOGUE_BGRADB && emulated_sums_are != EMULATED_SUMS_NOT_MADE) add_columns(work, p);
     emulated_clock += p->milliseconds;
 }
 
@@ -491,7 +522,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t made
     }
     if (workspace_bytes < chosen.workspace || (chosen.workspace && (uintptr_t)workspace % 256))
         return refuse("the workspace is smaller than the algorithm's, or not aligned", CUBLAS_STATUS_INVALID_VALUE);
-    if (of->epilogue == CUBLASLT_EPILOGUE_BIAS && !of->bias) return refuse("no bias", CUBLAS_STATUS_INVALID_VALUE);
+    if (has_vector(of) && !of->bias) return refuse("no bias, or nowhere for sums", CUBLAS_STATUS_INVALID_VALUE);
     wrong = check_vectors(of);
     if (wrong) return refuse(wrong, CUBLAS_STATUS_NOT_SUPPORTED);
     product *p = calloc(1, sizeof *p);
@@ -507,7 +538,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t made
                    .to_d = (uint64_t)(uintptr_t)d,
                    .workspace = (uint64_t)(uintptr_t)workspace,
                    .workspace_bytes = chosen.workspace,
-                   .milliseconds = milliseconds[chosen.number],
+                   .milliseconds = milliseconds[chosen.number] *
+                                   (of->epilogue == CUBLASLT_EPILOGUE_BGRADB ? emulated_sums_time : 1.0),
                    .alpha = *(const float *)alpha,
                    .beta = *(const float *)beta};
     emulated_caller_take(&p->caller);

@@ -134,6 +134,16 @@ cudaError_t emulated_refuse(cudaError_t code, const char *format, ...) __attribu
 /* Set by programs that mean to describe products that cuBLASLt refuses; others are stopped there. */
 extern bool emulated_may_be_refused;
 
+/* What cuBLASLt does with sums of B's columns, and how long a product with them takes, of one without. */
+typedef enum emulated_sums {
+    EMULATED_SUMS_RIGHT,
+    EMULATED_SUMS_NOT_MADE,
+    EMULATED_SUMS_OF_A,
+    EMULATED_SUMS_REFUSED
+} emulated_sums;
+extern emulated_sums emulated_sums_are;
+extern double emulated_sums_time;
+
 /* One call at a time: put at the top of each. */
 void emulated_lock(void);
 void emulated_unlock(const int *unused);
