@@ -170,6 +170,7 @@ static __global__ void __launch_bounds__(THREADS, 4)
         }
     }
     write_sums<N>(grid, at, to, sums);
+    if (is_last_share(grid, at)) sum_shares<N>(grid, at, to);
 }
 
 ups_status ups_cuda_gelu_gradient(ups_device *device, const ups_tensor *h, const ups_tensor *dy, const ups_tensor *dh,
@@ -179,6 +180,7 @@ ups_status ups_cuda_gelu_gradient(ups_device *device, const ups_tensor *h, const
     const ups_tensor to = {sums, UPS_F32, {1, {width}}};
     bool wide = is_wide(h, width) && is_wide(dy, width) && is_wide(dh, width) && is_wide(&to, width);
     row_grid grid = row_grid_of(1, rows, width, wide ? WIDE : 1);
+    let_last_block_add(device, grid);
     row_sums columns = row_sums_of(&to, accumulate, partials);
     bool bf16 = h->dtype == UPS_BF16 && dy->dtype == UPS_BF16 && dh->dtype == UPS_BF16;
     auto kernel = !wide  ? gelu_gradient_with_sums<1, false>

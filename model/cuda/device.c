@@ -26,6 +26,7 @@ typedef struct cuda_device {
     ups_cuda_choices *choices;
     ups_kernel_choice choice;
     ups_cuda_norm_partial *norm_partials;
+    unsigned *tickets;
     ups_cuda_muon *muon_plans;
     offloaded *offloaded;
     char name[256];
@@ -57,6 +58,10 @@ int ups_cuda_processors(ups_device *device) {
 
 size_t ups_cuda_most_shared(ups_device *device) {
     return of(device)->most_shared;
+}
+
+unsigned *ups_cuda_tickets(ups_device *device) {
+    return of(device)->tickets;
 }
 
 bool ups_cuda_only_plans(ups_device *device) {
@@ -389,6 +394,7 @@ static void destroy(ups_device *device) {
     synchronize(device, NULL);
     ups_cuda_muon_release(d->muon_plans);
     if (d->norm_partials) cudaFree(d->norm_partials);
+    if (d->tickets) cudaFree(d->tickets);
     if (d->blas) cublasLtDestroy(d->blas);
     ups_cuda_choices_close(d->choices);
     for (int s = 0; s < UPS_STREAM_COUNT; s++) {
@@ -483,8 +489,12 @@ static ups_status open_parts(cuda_device *d, ups_error *error) {
     int driver = 0;
     UPS_TRY(ups_cuda_check(cudaDriverGetVersion(&driver), "asking for the driver's version", error));
     d->choices = ups_cuda_choices_open(d->name, driver, cublasLtGetVersion());
-    return ups_cuda_check(cudaMalloc((void **)&d->norm_partials, UPS_CUDA_NORM_BLOCKS * sizeof *d->norm_partials),
-                          "allocating memory", error);
+    const size_t tickets = UPS_CUDA_TICKETS * sizeof *d->tickets;
+    UPS_TRY(ups_cuda_check(cudaMalloc((void **)&d->norm_partials, UPS_CUDA_NORM_BLOCKS * sizeof *d->norm_partials),
+                           "allocating memory", error));
+    UPS_TRY(ups_cuda_check(cudaMalloc((void **)&d->tickets, tickets), "allocating memory", error));
+    return ups_cuda_check(cudaMemsetAsync(d->tickets, 0, tickets, ups_cuda_stream(&d->device)), "zeroing memory",
+                          error);
 }
 
 static ups_status open_card(ups_device **device, ups_error *error) {

@@ -205,6 +205,9 @@ static __global__ void __launch_bounds__(THREADS)
     }
     if (dscale.to.data) write_sums<N>(grid, at, dscale, sum_scale);
     if (dshift.to.data) write_sums<N>(grid, at, dshift, sum_shift);
+    if (!is_last_share(grid, at)) return;
+    if (dscale.to.data) sum_shares<N>(grid, at, dscale);
+    if (dshift.to.data) sum_shares<N>(grid, at, dshift);
 }
 
 static ups_status modulate_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
@@ -227,6 +230,7 @@ static ups_status modulate_backward(ups_device *device, const ups_op_call *call,
     float *partials = (float *)call->workspace;
     bool wide = are_wide(s.width, {x, scale, dy, dx, dscale, dshift});
     row_grid grid = row_grid_of(s.batch, s.tokens, s.width, wide ? WIDE : 1);
+    let_last_block_add(device, grid);
     row_sums to_scale = row_sums_of(dscale, call->accumulate[1], partials);
     row_sums to_shift = row_sums_of(dshift, call->accumulate[2], partials + row_partials(s.batch, s.tokens, s.width));
     auto kernel = wide ? modulate_backward_kernel<WIDE> : modulate_backward_kernel<1>;
@@ -234,8 +238,7 @@ static ups_status modulate_backward(ups_device *device, const ups_op_call *call,
                                                                      elements_of(dy), elements_of(dx),
                                                                      call->accumulate[0], to_scale, to_shift);
     UPS_TRY(ups_cuda_launched("modulate's gradient", error));
-    UPS_TRY(add_shares(device, grid, to_scale, error));
-    return add_shares(device, grid, to_shift, error);
+    return add_shares(device, grid, to_scale, to_shift, error);
 }
 
 static ups_status modulate_prepare(ups_device *device, const ups_op_call *call, bool backward, ups_kernel *kernel,
@@ -291,7 +294,7 @@ static gradient gradient_of(const ups_op_call *call, int input) {
 
 // The branch is read for the gate's gradient, the gate for its own and the branch's.
 template <int N>
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS, 4) // 64 registers: with what the compiler takes by itself it spills
     residual_backward_kernel(row_grid grid, ups_op_attributes attributes, const ups_update *update, elements branch,
                              elements gate, elements dy, gradient dx, gradient df, row_sums dgate) {
     row_place at = place_in<N>(grid);
@@ -316,6 +319,7 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int i = 0; i < N; i++) sums[i] *= keep * open[i] * (1.0f - open[i]);
     write_sums<N>(grid, at, dgate, sums);
+    if (is_last_share(grid, at)) sum_shares<N>(grid, at, dgate);
 }
 
 static const ups_update *drawn_from(const ups_op_call *call) {
@@ -343,6 +347,7 @@ static ups_status residual_backward(ups_device *device, const ups_op_call *call,
     token_shape s = token_shape_of(dy->shape);
     bool wide = are_wide(s.width, {branch, gate, dy, dx, df, dgate});
     row_grid grid = row_grid_of(s.batch, s.tokens, s.width, wide ? WIDE : 1);
+    let_last_block_add(device, grid);
     row_sums to_gate = row_sums_of(dgate, call->accumulate[2], (float *)call->workspace);
     auto kernel = wide ? residual_backward_kernel<WIDE> : residual_backward_kernel<1>;
     kernel<<<blocks_of(grid), THREADS, 0, ups_cuda_stream(device)>>>(

@@ -35,6 +35,10 @@ bool ups_cuda_only_plans(ups_device *device);                      /* there is n
 bool ups_cuda_has_groups(ups_device *device);                      /* the card multiplies by groups of warps (wgmma) */
 ups_status ups_cuda_has_fp8(ups_device *device, ups_error *error); /* or which card it is that cannot multiply it */
 
+/* UPS_CUDA_TICKETS counters in device memory, for kernels of the compute stream: zero before each, and behind it. */
+enum { UPS_CUDA_TICKETS = 4096 };
+unsigned *ups_cuda_tickets(ups_device *device);
+
 /* UPS_OK, or an error that says what was done when CUDA refused. */
 ups_status ups_cuda_check(cudaError_t code, const char *doing, ups_error *error);
 /* The same of the launch before. */

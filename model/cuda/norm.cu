@@ -506,8 +506,7 @@ static ups_status short_gradients(ups_device *device, const row_lanes &r, const 
         call->accumulate[0], dgain, dbias);
     UPS_TRY(ups_cuda_launched("a norm's gradients", error));
     row_grid grid = {1, r.rows, r.width, (unsigned)r.lanes, (unsigned)(THREADS / r.lanes), 1, blocks};
-    UPS_TRY(add_shares(device, grid, dgain, error));
-    return add_shares(device, grid, dbias, error);
+    return add_shares(device, grid, dgain, dbias, error);
 }
 
 template <bool CENTRED, int N>
@@ -526,8 +525,7 @@ static ups_status long_gradients(ups_device *device, const row_lanes &r, const u
     row_grid grid = row_grid_of(1, r.rows, r.width, N);
     norm_parameters<CENTRED, N><<<blocks_of(grid), THREADS, 0, stream>>>(grid, x, dy, saved, dgain, dbias);
     UPS_TRY(ups_cuda_launched("the gradients of a norm's gain and bias", error));
-    UPS_TRY(add_shares(device, grid, dgain, error));
-    return add_shares(device, grid, dbias, error);
+    return add_shares(device, grid, dgain, dbias, error);
 }
 
 template <bool CENTRED, int N>

@@ -31,6 +31,7 @@ enum { FULL_CARD = 1056 }; // blocks of THREADS: eight for each of an H100's 132
 struct row_grid {
     int64_t groups, rows, width; // rows of a group
     unsigned lanes, row_lanes, stripes, shares;
+    unsigned *tickets = nullptr; // one a group and stripe, whose last block adds the shares; NULL: a launch does
 };
 
 // As few stripes as leave at most a sixteenth of the threads without a column, or else those that leave the fewest.
@@ -54,6 +55,16 @@ static inline row_grid row_grid_of(int64_t groups, int64_t rows, int64_t width, 
     int64_t shares = wanted < possible ? wanted : possible;
     grid.shares = (unsigned)(shares < 1 ? 1 : shares > MOST_SHARES ? MOST_SHARES : shares);
     return grid;
+}
+
+// Of a group and stripe, the block that finishes last adds the shares (is_last_share) where they are few: at most
+// MOST_ADDED for each of its row lanes, 64 KB in all, which an H100's processor reads in some 0.6 us. With fence,
+// ticket and memory's latency that is less than the 2 to 3 us of a second launch, but a guess. Of a large kernel's 350
+// shares and more one block would read 0.7 MB, and take longer than the launch.
+static inline void let_last_block_add(ups_device *device, row_grid &grid) {
+    enum { MOST_ADDED = 8 };
+    if (grid.shares == 1 || grid.shares > MOST_ADDED * grid.row_lanes) return;
+    if (grid.groups * grid.stripes <= UPS_CUDA_TICKETS) grid.tickets = ups_cuda_tickets(device);
 }
 
 static inline unsigned blocks_of(const row_grid &grid) {
@@ -93,7 +104,7 @@ static __device__ __forceinline__ int rows_of(const row_grid &grid, const row_pl
 }
 
 // Sums over the rows of each group, (groups, width): a thread's over its rows, then over a block's row lanes, then over
-// a group's shares, which are partial sums in between (add_shares); a group of one share is done at once.
+// a group's shares, which are partial sums in between (sum_shares, add_shares); a group of one share is done at once.
 struct row_sums {
     float *partials; // as many as row_partials says
     elements to;     // data NULL: not wanted
@@ -110,10 +121,9 @@ static inline int64_t row_partials(int64_t groups, int64_t rows, int64_t width) 
     return groups * width * (wide > narrow ? wide : narrow);
 }
 
-// All threads of a block come here, those that are idle with zeros.
+// Sums over a block's row lanes, for threads of the first. All threads come here, those that are idle with zeros.
 template <int N>
-static __device__ __forceinline__ void write_sums(const row_grid &grid, const row_place &at, const row_sums &to,
-                                                  float (&sums)[N]) {
+static __device__ __forceinline__ void sum_row_lanes(const row_grid &grid, const row_place &at, float (&sums)[N]) {
     __shared__ float scratch[N][THREADS];
     __syncthreads(); // another call may read it still
 #pragma unroll
@@ -127,9 +137,16 @@ static __device__ __forceinline__ void write_sums(const row_grid &grid, const ro
         }
         left = half;
     }
-    if (at.idle || at.row_lane > 0) return;
 #pragma unroll
     for (int i = 0; i < N; i++) sums[i] = scratch[i][threadIdx.x];
+}
+
+// All threads of a block come here, those that are idle with zeros.
+template <int N>
+static __device__ __forceinline__ void write_sums(const row_grid &grid, const row_place &at, const row_sums &to,
+                                                  float (&sums)[N]) {
+    sum_row_lanes<N>(grid, at, sums);
+    if (at.idle || at.row_lane > 0) return;
     if (grid.shares == 1) {
         write_elements<N>(to.to, at.group * grid.width + at.column, sums, to.accumulate);
     } else {
@@ -137,8 +154,46 @@ static __device__ __forceinline__ void write_sums(const row_grid &grid, const ro
     }
 }
 
-// The last stage of what write_sums began, in the order of shares.
+// The last stage of what write_sums began, in an order of shares that is fixed: by the last block of a group and stripe
+// or, where it does not, by a launch.
+
+// Whether this block is the last, to add (let_last_block_add): all others have written their shares, and it sees them.
+// All threads of a block come here.
+static __device__ __forceinline__ bool is_last_share(const row_grid &grid, const row_place &at) {
+    __shared__ bool last;
+    if (!grid.tickets) return false;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        unsigned *ticket = grid.tickets + at.group * grid.stripes + blockIdx.x % grid.stripes;
+        __threadfence();
+        last = atomicAdd(ticket, 1u) == grid.shares - 1;
+        __threadfence();
+        if (last) *ticket = 0;
+    }
+    __syncthreads();
+    return last;
+}
+
+template <int N>
+static __device__ __forceinline__ void sum_shares(const row_grid &grid, const row_place &at, const row_sums &to) {
+    float sums[N] = {};
+    const elements partials = {to.partials, UPS_F32};
+    const unsigned shares = at.idle ? 0 : grid.shares;
+#pragma unroll 4
+    for (unsigned share = at.row_lane; share < shares; share += grid.row_lanes) {
+        float v[N];
+        read_elements<N>(partials, (at.group * grid.shares + share) * grid.width + at.column, v);
+#pragma unroll
+        for (int i = 0; i < N; i++) sums[i] += v[i];
+    }
+    sum_row_lanes<N>(grid, at, sums);
+    if (!at.idle && at.row_lane == 0) write_elements<N>(to.to, at.group * grid.width + at.column, sums, to.accumulate);
+}
+
+// Does nothing where nothing is left to add. Two sums of a kernel take one launch.
 ups_status add_shares(ups_device *device, const row_grid &grid, const row_sums &to, ups_error *error);
+ups_status add_shares(ups_device *device, const row_grid &grid, const row_sums &first, const row_sums &second,
+                      ups_error *error);
 
 // to[g, c] (+)= sum over r < rows of x[g, r, c], c < width; `to` in any float dtype. partials: row_partials.
 ups_status sum_groups(ups_device *device, const ups_tensor *x, int64_t groups, int64_t rows, int64_t width,
