@@ -68,6 +68,10 @@ bool ups_cuda_only_plans(ups_device *device) {
     return of(device)->planned > 0;
 }
 
+bool ups_cuda_kernels_by_shape(ups_device *device) {
+    return of(device)->choice == UPS_KERNELS_BY_SHAPE;
+}
+
 bool ups_cuda_has_groups(ups_device *device) {
     const int *has = of(device)->capability; /* Hopper alone: the next cards have other instructions */
     return has[0] == 9 && has[1] == 0;

@@ -33,6 +33,7 @@ int ups_cuda_processors(ups_device *device);                       /* of the car
 size_t ups_cuda_most_shared(ups_device *device);                   /* bytes of shared memory that a block may have */
 bool ups_cuda_only_plans(ups_device *device);                      /* there is no card: what is prepared will not run */
 bool ups_cuda_has_groups(ups_device *device);                      /* the card multiplies by groups of warps (wgmma) */
+bool ups_cuda_kernels_by_shape(ups_device *device);                /* not those that are the fastest here */
 ups_status ups_cuda_has_fp8(ups_device *device, ups_error *error); /* or which card it is that cannot multiply it */
 
 /* UPS_CUDA_TICKETS counters in device memory, for kernels of the compute stream: zero before each, and behind it. */

@@ -44,7 +44,7 @@ MUTATIONS = [
     ("attention/attention_backward.cu", "d[k][i] = inverse * (d[k][i] - h[k][i] * product)", "d[k][i] = inverse * d[k][i]", ops("attention")),
     ("attention/attention_groups.cu", "total[i] = total[i] * before + sum", "total[i] += sum", ops("attention")),
     ("attention/attention_groups.cu", "s[0][j] = s[1][j] = -INFINITY;", "s[0][j] = s[1][j] = 0.0f;", ops("attention")),
-    ("attention/attention_groups_backward.cu", "d[0][j] = d[1][j] = 0.0f;", "", ops("attention")),
+    ("attention/attention_groups_backward.cu", "(d[i][j] + delta[i])", "d[i][j]", ops("attention")),
     ("attention/attention_groups_backward.cu", "        show_to_groups();\n        meet_group(group);", "        meet_group(group);", ops("attention")),
     ("attention/groups.cuh", "(uint32_t)(rows + columns * (stride >> 3))", "(uint32_t)(rows + columns * (stride >> 4))", ops("attention")),
     ("attention/attention_short.cuh", "pack_pair<TYPE>(pair.x * by, pair.y * by)", "pack_pair<TYPE>(pair.x * by, pair.y)", ops("attention")),

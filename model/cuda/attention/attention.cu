@@ -182,6 +182,11 @@ static ups_status prepare(ups_device *device, const ups_op_call *call, bool back
     if (!plan) return ups_fail(error, UPS_ERR_MEMORY, "no memory for the plan of attention");
     kernel->state = plan;
     kernel->release = free;
+    // Tensors have no data yet: what attention_is_short asks of these, shapes and dtypes have to tell.
+    const bool plain = call->inputs[4].shape.rank == 0 && call->inputs[5].shape.rank == 0 &&
+                       call->output.dtype == call->inputs[0].dtype &&
+                       (c.packed || call->inputs[1].dtype == call->inputs[0].dtype) && (!has_gains(call) || c.epsilon > 0.0f);
+    if (!plain) return UPS_OK;
     plan->groups_forward = attention_is_short(device, c, false) && attention_takes_groups(device, c, has_gains(call), false);
     plan->groups_backward =
         backward && attention_is_short(device, c, true) && attention_takes_groups(device, c, has_gains(call), true);

@@ -101,13 +101,20 @@ static cudaError_t fill(ups_device *device, const contest &it) {
     return code;
 }
 
+// What came of a contest. Only what groups themselves did is kept.
+enum outcome { FAILED, LOST, WON };
+
 // Whether results are the same but for rounding: the root mean square of what is between them, and each number itself.
-static bool agree(ups_device *device, elements a, elements b, int64_t count) {
+static outcome agree(ups_device *device, elements a, elements b, int64_t count) {
     const double within = 0.02, each_within = 0.25; // of the root mean square of all
     const size_t size = ups_dtype_size(a.dtype), bytes = (size_t)count * size;
     char *of_both = (char *)malloc(2 * bytes);
-    bool same = of_both && copy_and_wait(device, of_both, a.data, bytes, cudaMemcpyDeviceToHost) == cudaSuccess &&
-                copy_and_wait(device, of_both + bytes, b.data, bytes, cudaMemcpyDeviceToHost) == cudaSuccess;
+    if (!of_both || copy_and_wait(device, of_both, a.data, bytes, cudaMemcpyDeviceToHost) != cudaSuccess ||
+        copy_and_wait(device, of_both + bytes, b.data, bytes, cudaMemcpyDeviceToHost) != cudaSuccess) {
+        free(of_both);
+        return FAILED;
+    }
+    bool same = true;
     double squares = 0.0, between = 0.0, most = 0.0;
     for (int64_t i = 0; i < count && same; i++) {
         float x[2];
@@ -128,22 +135,33 @@ static bool agree(ups_device *device, elements a, elements b, int64_t count) {
     }
     free(of_both);
     const double size_of_all = sqrt(squares / (double)count);
-    return same && sqrt(between / (double)count) <= within * size_of_all && most <= each_within * size_of_all;
+    same = same && sqrt(between / (double)count) <= within * size_of_all && most <= each_within * size_of_all;
+    return same ? WON : LOST;
 }
 
-static bool results_agree(ups_device *device, const contest &it, bool backward) {
+static outcome results_agree(ups_device *device, const contest &it, bool backward) {
     const attention_call &a = it.call[WARPS], &b = it.call[GROUPS];
     const int64_t rows = a.batch * a.heads;
-    const auto floats_agree = [&](const float *x, const float *y, int64_t count) {
-        return !x || agree(device, {(void *)x, UPS_F32}, {(void *)y, UPS_F32}, count);
+    struct result {
+        elements of[2];
+        int64_t count;
     };
-    if (!backward)
-        return agree(device, a.out, b.out, elements_of_outputs(a)) && floats_agree(a.lse, b.lse, rows * a.queries) &&
-               floats_agree(a.rms, b.rms, rows * (a.queries + a.keys));
-    return agree(device, a.dq, b.dq, elements_of_queries(a)) &&
-           (a.packed || agree(device, a.dkv, b.dkv, elements_of_keys(a))) &&
-           floats_agree(a.gains_of_q, b.gains_of_q, rows * a.width) &&
-           floats_agree(a.gains_of_k, b.gains_of_k, rows * a.width);
+    const auto floats = [](const float *x, const float *y, int64_t count) {
+        return result{{{(void *)x, UPS_F32}, {(void *)y, UPS_F32}}, x ? count : 0};
+    };
+    const result of_forward[] = {{{a.out, b.out}, elements_of_outputs(a)},
+                                 floats(a.lse, b.lse, rows * a.queries),
+                                 floats(a.rms, b.rms, rows * (a.queries + a.keys))};
+    const result of_backward[] = {{{a.dq, b.dq}, elements_of_queries(a)},
+                                  {{a.dkv, b.dkv}, a.packed ? 0 : elements_of_keys(a)},
+                                  floats(a.gains_of_q, b.gains_of_q, rows * a.width),
+                                  floats(a.gains_of_k, b.gains_of_k, rows * a.width)};
+    outcome all = WON;
+    const result *each = backward ? of_backward : of_forward;
+    for (int left = backward ? 4 : 3; left > 0 && all == WON; left--, each++) {
+        if (each->count) all = agree(device, each->of[0], each->of[1], each->count);
+    }
+    return all;
 }
 
 // Milliseconds of some runs; negative: it does not run.
@@ -161,24 +179,24 @@ static float time_of(ups_device *device, const contest &it, attention_function *
     return spent;
 }
 
-static bool groups_win(ups_device *device, const contest &it, bool backward) {
+static outcome hold_rounds(ups_device *device, const contest &it, bool backward) {
     enum { ROUNDS = 4 }; // the first one warms up
     attention_function *const run[] = {backward ? attention_short_backward : attention_short_forward,
                                        backward ? attention_groups_backward : attention_groups_forward};
     float least[2] = {INFINITY, INFINITY};
-    if (backward && attention_short_forward(device, it.call[WARPS], nullptr) != UPS_OK) return false;
+    if (backward && attention_short_forward(device, it.call[WARPS], nullptr) != UPS_OK) return FAILED;
     for (int round = 0; round < ROUNDS; round++) {
         for (int which : {WARPS, GROUPS}) {
             const float time = time_of(device, it, run[which], it.call[which]);
-            if (time < 0.0f) return false;
+            if (time < 0.0f) return FAILED;
             if (round > 0) least[which] = fminf(least[which], time);
         }
     }
-    return least[GROUPS] <= worth * least[WARPS] && results_agree(device, it, backward);
+    return least[GROUPS] <= worth * least[WARPS] ? results_agree(device, it, backward) : LOST;
 }
 
 // As many samples as keep a card busy.
-static bool hold_contest(ups_device *device, const attention_call &c, bool gains, bool backward, bool *groups) {
+static outcome hold_contest(ups_device *device, const attention_call &c, bool gains, bool backward) {
     contest it = {};
     const int64_t enough = tiles_in(8 * ups_cuda_processors(device), c.heads);
     it.call[WARPS] = c;
@@ -191,18 +209,19 @@ static bool hold_contest(ups_device *device, const attention_call &c, bool gains
            cudaStreamSynchronize(ups_cuda_stream(device)) == cudaSuccess && fill(device, it) == cudaSuccess &&
            cudaEventCreateWithFlags(&it.began, cudaEventDefault) == cudaSuccess &&
            cudaEventCreateWithFlags(&it.ended, cudaEventDefault) == cudaSuccess;
-    *groups = held && groups_win(device, it, backward);
+    const outcome found = held ? hold_rounds(device, it, backward) : FAILED;
     if (held) cudaStreamSynchronize(ups_cuda_stream(device));
     if (it.began) cudaEventDestroy(it.began);
     if (it.ended) cudaEventDestroy(it.ended);
     if (it.memory) cudaFree(it.memory);
     cudaGetLastError(); // what it could not do is no fault of what comes
-    return held;
+    return found;
 }
 
 bool attention_takes_groups(ups_device *device, const attention_call &c, bool gains, bool backward) {
     const size_t bytes = backward ? attention_groups_backward_bytes(c) : attention_groups_forward_bytes(c);
     if (ups_cuda_only_plans(device) || !ups_cuda_has_groups(device) || bytes > ups_cuda_most_shared(device)) return false;
+    if (ups_cuda_kernels_by_shape(device)) return false; // on any card, the same bits
     const char *wanted = getenv("UPS_CUDA_ATTENTION");
     if (wanted && *wanted) return strcmp(wanted, "groups") == 0;
     ups_cuda_choices *choices = ups_cuda_choices_of(device);
@@ -213,9 +232,9 @@ bool attention_takes_groups(ups_device *device, const attention_call &c, bool ga
              ups_dtype_name(c.q.dtype), (long long)c.batch, c.heads, c.queries, c.keys, c.width, c.packed ? ".packed" : "",
              gains ? ".gains" : "");
     if (!ups_cuda_choices_find(choices, name, &choice)) {
-        bool groups;
-        if (!hold_contest(device, c, gains, backward, &groups)) return false; // what could not be tried is not kept
-        choice.data[0] = groups;
+        const outcome found = hold_contest(device, c, gains, backward);
+        if (found == FAILED) return false; // what could not be tried is not kept
+        choice.data[0] = found == WON ? GROUPS : WARPS;
         ups_cuda_choices_add(choices, name, &choice);
     }
     return choice.data[0] == GROUPS;

@@ -101,12 +101,16 @@ static __global__ void __launch_bounds__(BLOCK_WARPS * 32, 2)
             copy_to_slabs<ROWS>(at.values, c.width, row, c.keys, values.from(row));
         copy_async_commit();
         ROWS::fetch(at.queries, c.width, of_group + warp % 4 * 16, c.queries, x);
+        typename ROWS::pieces k; // rows of keys, sixteen ahead
+        ROWS::fetch(at.keys, c.width, warp * 16, c.keys, k);
         find_factors(c, m.factors);
         for (int row = warp * 16; row < keys; row += BLOCK_WARPS * 16) {
-            typename ROWS::pieces k;
-            ROWS::fetch(at.keys, c.width, row, c.keys, k);
+            typename ROWS::pieces next;
+            if (row + BLOCK_WARPS * 16 < keys) ROWS::fetch(at.keys, c.width, row + BLOCK_WARPS * 16, c.keys, next);
             if (c.rms) normalise_and_keep<ROWS>(c, k, share == 0 ? at.rms_of_keys : nullptr, row, c.keys);
             put_in_slabs<ROWS>(k, of_keys.from(row));
+#pragma unroll
+            for (int i = 0; i < ROWS::PIECES; i++) k[i] = next[i];
         }
     }
     copy_async_wait<0>();

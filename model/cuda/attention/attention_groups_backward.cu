@@ -10,8 +10,8 @@ template <typename ROWS> struct together {
     static constexpr int TILE = ROWS::D <= 48 ? 32 : 64, BLOCKS = ROWS::D <= 48 ? 2 : 1;
 };
 
-// Behind them slabs: all rows of both sides, and scaled queries; all of the other side, and 64 of each group's. Then sixteen rows
-// of each warp's.
+// Behind them slabs: all rows of both sides, and scaled queries; all of the other side, and of each group's own 64 three. Then
+// sixteen rows of each warp's.
 template <typename ROWS> using group_memory_together = backward_memory<ROWS::D, BLOCK_WARPS, 16, 2, TOGETHER>;
 template <typename ROWS> using group_memory_apart = backward_memory<ROWS::D, BLOCK_WARPS, 16, 1, MOST_TOKENS>;
 
@@ -19,7 +19,7 @@ template <typename ROWS> static constexpr size_t group_backward_bytes(int querie
     const int of_queries = padded(queries, GROUP_ROWS), of_keys = padded(keys, GROUP_ROWS);
     const int others = of_queries > of_keys ? of_queries : of_keys;
     const size_t slabs = together ? 3 * slabs_bytes(of_queries, ROWS::D) + 2 * slabs_bytes(of_keys, ROWS::D)
-                                  : 2 * slabs_bytes(others, ROWS::D) + 2 * BLOCK_GROUPS * slabs_bytes(GROUP_ROWS, ROWS::D);
+                                  : 2 * slabs_bytes(others, ROWS::D) + 3 * BLOCK_GROUPS * slabs_bytes(GROUP_ROWS, ROWS::D);
     return (together ? sizeof(group_memory_together<ROWS>) : sizeof(group_memory_apart<ROWS>)) + slabs +
            (size_t)BLOCK_WARPS * 16 * ROWS::PITCH * 2;
 }
@@ -50,8 +50,8 @@ static __device__ __forceinline__ void scale_rows(const MEMORY &m, typename ROWS
 }
 
 // Both products of a tile, s = own other^T and d = own_second second^T, and waits for them.
-template <int TILE, typename ROWS, typename OWN>
-static __device__ __forceinline__ void find_both(const OWN &own, slab_rows other, slab_rows own_second, slab_rows second,
+template <int TILE, typename ROWS>
+static __device__ __forceinline__ void find_both(slab_rows own, slab_rows other, slab_rows own_second, slab_rows second,
                                                  float (&s)[2][TILE / 4], float (&d)[2][TILE / 4]) {
     hold(s);
     hold(d);
@@ -65,9 +65,9 @@ static __device__ __forceinline__ void find_both(const OWN &own, slab_rows other
 }
 
 // dQ of the warp's queries from `first` on, from all keys. `queries`: the warp's rows; `scaled` and `upstream`: the group's.
-template <int TILE, typename ROWS, typename MEMORY, typename OWN>
+template <int TILE, typename ROWS, typename MEMORY>
 static __device__ __forceinline__ void group_query_gradients(const attention_call &c, MEMORY &m, int first, slab_rows queries,
-                                                             const OWN &scaled, slab_rows upstream, slab_rows of_keys,
+                                                             slab_rows scaled, slab_rows upstream, slab_rows of_keys,
                                                              slab_rows values, own_numbers of, uint16_t *staging) {
     const int row = first + threadIdx.x % 32 / 4;
     const float lse[2] = {m.lse[row], m.lse[row + 8]}, delta[2] = {m.delta[row], m.delta[row + 8]};
@@ -105,9 +105,9 @@ static __device__ __forceinline__ void group_query_gradients(const attention_cal
 
 // dK and dV of the warp's keys, from all queries. `of_keys`: the warp's rows; `values`: the group's. Of the two that make scores,
 // `own` and `other`, one is scaled.
-template <int TILE, typename ROWS, typename MEMORY, typename OWN>
+template <int TILE, typename ROWS, typename MEMORY>
 static __device__ __forceinline__ void group_key_gradients(const attention_call &c, MEMORY &m, int first, slab_rows of_keys,
-                                                           const OWN &own, slab_rows other, slab_rows values,
+                                                           slab_rows own, slab_rows other, slab_rows values,
                                                            slab_rows queries, slab_rows upstream, own_numbers of,
                                                            uint16_t *staging) {
     typename ROWS::results dk = {}, dv = {};
@@ -167,14 +167,14 @@ static __global__ void __launch_bounds__(BLOCK_WARPS * 32, together<ROWS>::BLOCK
         typename ROWS::pieces q, k, given, out;
         if (first < all_keys) copy_to_slabs<ROWS>(at.values, c.width, first, c.keys, values.from(first));
         copy_async_commit();
-        begin_backward(c, m, at);
         if (first < all_queries) {
             ROWS::fetch(at.queries, c.width, first, c.queries, q);
             ROWS::fetch(at.upstream, c.width, first, c.queries, given);
             ROWS::fetch(at.outputs, c.width, first, c.queries, out);
         }
         if (first < all_keys) ROWS::fetch(at.keys, c.width, first, c.keys, k);
-        __syncthreads(); // factors are there
+        begin_backward(c, m, at); // while rows are on their way
+        __syncthreads();
         if (first < all_queries) {
             put_normalised<ROWS>(c, q, m.inverse[0] + first, queries.from(first));
             scale_rows<ROWS>(m, q);
@@ -214,11 +214,11 @@ static __global__ void __launch_bounds__(BLOCK_WARPS * 32, 1)
     const int rows = padded(others, GROUP_ROWS);
     const slab_rows resting = {(unsigned char *)(&m + 1), slab_stride(rows)};
     const slab_rows second = {resting.data + slabs_bytes(rows, ROWS::D), resting.stride};
-    const slab_rows own = {second.data + slabs_bytes(rows, ROWS::D) + 2 * group * slabs_bytes(GROUP_ROWS, ROWS::D),
-                           slab_stride(GROUP_ROWS)};
-    const slab_rows own_second = {own.data + slabs_bytes(GROUP_ROWS, ROWS::D), own.stride};
-    uint16_t *staging = (uint16_t *)(second.data + slabs_bytes(rows, ROWS::D) + 2 * BLOCK_GROUPS * slabs_bytes(GROUP_ROWS, ROWS::D)) +
-                        warp * 16 * ROWS::PITCH;
+    constexpr int OWN_BYTES = slabs_bytes(GROUP_ROWS, ROWS::D);
+    unsigned char *of_groups = second.data + slabs_bytes(rows, ROWS::D);
+    const slab_rows own = {of_groups + 3 * group * OWN_BYTES, slab_stride(GROUP_ROWS)};
+    const slab_rows own_second = {own.data + OWN_BYTES, own.stride}, scaled = {own_second.data + OWN_BYTES, own.stride};
+    uint16_t *staging = (uint16_t *)(of_groups + 3 * BLOCK_GROUPS * OWN_BYTES) + warp * 16 * ROWS::PITCH;
     {
         const short_places at = find_places(c, blockIdx.x / c.heads, blockIdx.x % c.heads);
         begin_backward(c, m, at);
@@ -252,12 +252,11 @@ static __global__ void __launch_bounds__(BLOCK_WARPS * 32, 1)
         }
         put_normalised<ROWS>(c, x, m.inverse[0] + warp * 16, own.from(in_group));
         put_in_slabs<ROWS>(y, own_second.from(in_group));
+        scale_rows<ROWS>(m, x);
+        put_in_slabs<ROWS>(x, scaled.from(in_group));
         show_to_groups();
         meet_group(group);
         const own_numbers of = {m.inverse[0] + warp * 16, m.sums[0][warp]};
-        typename ROWS::fragments scaled;
-        read_slabs<ROWS>(own.from(in_group), scaled);
-        ROWS::scale(scaled, m.factors.product);
         if (OWN_QUERIES)
             group_query_gradients<TILE, ROWS>(c, m, first, own.from(in_group), scaled, own_second, resting, second, of, staging);
         else
