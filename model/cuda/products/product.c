@@ -354,13 +354,15 @@ static bool sums_are_right(ups_device *device, const ups_cuda_product *p, const 
     return right;
 }
 
-/* As find_fastest, of products with sums: -1 where the product without them and a kernel after it take no longer, or
- * the library's sums are wrong. *tried: that was found out. */
+/* As find_fastest, of products with sums: -1 where they save too little of what a kernel after the product without them
+ * takes, or the library's sums are wrong. GELU's gradient makes sums for nothing, but does as all do (linear.c): what
+ * an epilogue costs is lost there. *tried: that was found out. */
 static int find_fastest_sums(ups_device *device, const ups_cuda_product *p, const ups_cuda_product *summing,
                              const ups_cuda_matrix of[3], const cublasLtMatmulHeuristicResult_t *found, int count,
                              bool *tried) {
     const cublasLtMatmulHeuristicResult_t without = {.algo = p->algorithm, .state = CUBLAS_STATUS_SUCCESS};
-    float least[SUGGESTIONS] = {0}, apart = -1.0f;
+    const float worth_of_kernel = 0.25f; /* what an epilogue may take at most of the kernel's time */
+    float least[SUGGESTIONS] = {0}, alone = -1.0f, apart = -1.0f;
     trial t;
     cudaError_t code = open_trial(device, of, 1, true, &t);
     if (code == cudaSuccess) code = fill_columns(device, of[1], &t);
@@ -370,14 +372,15 @@ static int find_fastest_sums(ups_device *device, const ups_cuda_product *p, cons
     if (code == cudaSuccess) {
         time_all(device, summing, found, count, &t, least);
         best = least_of(least, count);
+        time_all(device, p, &without, 1, &t, &alone);
         t.summed = (ups_tensor){.data = t.b, .dtype = of[1].dtype, .shape = {2, {of[1].rows, of[1].columns}}};
         time_all(device, p, &without, 1, &t, &apart);
         t.summed.data = NULL;
-        if (best >= 0 && (apart < 0.0f || least[best] > worth * apart ||
+        if (best >= 0 && (alone < 0.0f || apart < alone || least[best] > alone + worth_of_kernel * (apart - alone) ||
                           !sums_are_right(device, summing, &found[best].algo, of[1], &t)))
             best = -1;
     }
-    *tried = code == cudaSuccess && apart >= 0.0f;
+    *tried = code == cudaSuccess && alone >= 0.0f && apart >= 0.0f;
     close_trial(device, &t);
     return *tried ? best : -1;
 }
