@@ -9,8 +9,8 @@
  * column, is computed by a kernel of our own (plain.cu), but for FP8.
  *
  * A product that reads a gradient can make the sums of its columns by the way, which are a bias's gradient: by an
- * epilogue of the library, which reads nothing twice. Not all shapes have it, and it may be slower than a kernel of our
- * own after the product: what is faster is found as the algorithm is, where the library's sums are right. */
+ * epilogue of the library, which reads nothing twice. Not all shapes have it, and it may cost as much as a kernel of
+ * our own after the product: it is taken where a trial says that it costs little, and that its sums are right. */
 #ifndef UPS_MODEL_CUDA_PRODUCTS_PRODUCT_H
 #define UPS_MODEL_CUDA_PRODUCTS_PRODUCT_H
 
