@@ -108,7 +108,7 @@ static char *default_path(void) {
 }
 
 static void name_card(ups_cuda_choices *c, const char *card, int driver, size_t library) {
-    enum { FORM = 1 }; /* another one where a product's name, or what UPS asks of the library, changes */
+    enum { FORM = 2 }; /* another one where a product's name, or what UPS asks of the library, changes */
     char name[64];
     size_t used = 0;
     for (; *card && used + 1 < sizeof name; card++) {
