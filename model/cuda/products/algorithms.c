@@ -366,7 +366,8 @@ ups_status ups_cuda_choose_summing_algorithm(ups_device *device, ups_cuda_produc
     if (!choices) return UPS_OK;
     bool tried;
     const int best = find_fastest_sums(device, p, &summing, of, found, count, &tried);
-    p->summing_algorithm = best < 0 ? (cublasLtMatmulAlgo_t){{0}} : found[best].algo;
+    const cublasLtMatmulAlgo_t none = {{0}};
+    p->summing_algorithm = best < 0 ? none : found[best].algo;
     if (tried) ups_cuda_choices_add(choices, name, &p->summing_algorithm);
     *has = !is_none(&p->summing_algorithm);
     return UPS_OK;
