@@ -3,13 +3,7 @@
 #ifndef UPS_MODEL_CUDA_PRODUCTS_ALGORITHMS_H
 #define UPS_MODEL_CUDA_PRODUCTS_ALGORITHMS_H
 
-#include "model/cuda/products/product.h"
-
-/* UPS_OK, or an error that says what the library refused to do. */
-ups_status ups_cuda_blas_check(cublasStatus_t status, const char *doing, ups_error *error);
-
-/* Where a product's bias is, or its sums are to go. */
-cublasStatus_t ups_cuda_product_vector(cublasLtMatmulDesc_t description, const void *vector);
+#include "model/cuda/products/description.h"
 
 /* p->algorithm, of a product that is described but for it; `of`: a, b and d. *none: the library has no algorithm. */
 ups_status ups_cuda_choose_algorithm(ups_device *device, ups_cuda_product *p, const ups_cuda_matrix of[3],
