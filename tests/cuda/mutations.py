@@ -22,6 +22,11 @@ def ops(name):
     return "test_ops_emulated", "cuda.test_ops.forward", {"UPS_TEST_OPS": name}
 
 
+def races(name):
+    """Where races are looked for, and what is not shown to groups."""
+    return "test_ops_emulated", "cuda.test_ops.random", {"UPS_TEST_OPS": name}
+
+
 def warps(name):
     """The same where groups of warps are not taken."""
     return "test_ops_emulated", "cuda.test_ops.forward", {"UPS_TEST_OPS": name, "UPS_CUDA_ATTENTION": "warps"}
@@ -45,7 +50,7 @@ MUTATIONS = [
     ("attention/attention_groups.cu", "total[i] = total[i] * before + sum", "total[i] += sum", ops("attention")),
     ("attention/attention_groups.cu", "s[0][j] = s[1][j] = -INFINITY;", "s[0][j] = s[1][j] = 0.0f;", ops("attention")),
     ("attention/attention_groups_backward.cu", "(d[i][j] + delta[i])", "d[i][j]", ops("attention")),
-    ("attention/attention_groups_backward.cu", "        show_to_groups();\n        meet_group(group);", "        meet_group(group);", ops("attention")),
+    ("attention/attention_groups_backward.cu", "        show_to_groups();\n        meet_group(group);", "        meet_group(group);", races("attention")),
     ("attention/groups.cuh", "(uint32_t)(rows + columns * (stride >> 3))", "(uint32_t)(rows + columns * (stride >> 4))", ops("attention")),
     ("attention/attention_short.cuh", "pack_pair<TYPE>(pair.x * by, pair.y * by)", "pack_pair<TYPE>(pair.x * by, pair.y)", ops("attention")),
     ("attention/attention_short.cuh", "if (own) load_matrices(a[m], own + m * 16 * PITCH + k * 16);", "", warps("attention")),
