@@ -39,11 +39,24 @@ static bool fuse(ups_graph *graph, const ups_node *first, ups_node *second) {
     return false;
 }
 
-bool ups_nodes_pair(const ups_graph *graph, int32_t first, int32_t second) {
-    const ups_node *sum = &graph->nodes[first], *norm = &graph->nodes[second];
-    if (graph->unpaired || sum->kind != UPS_OP_RESIDUAL || norm->inputs[0] != sum->output) return false;
+/* A residual without a gate, and the norm of its sum. */
+static bool is_normed_residual(const ups_node *sum, const ups_node *norm) {
+    if (sum->kind != UPS_OP_RESIDUAL || norm->inputs[0] != sum->output) return false;
     if (norm->kind != UPS_OP_LAYER_NORM && norm->kind != UPS_OP_RMS_NORM) return false;
     return sum->inputs[2] == UPS_NO_VALUE;
+}
+
+/* A linear with GELU, and the linear that alone reads it. */
+static bool is_hidden_layer(const ups_graph *graph, const ups_node *hidden, const ups_node *linear) {
+    if (hidden->kind != UPS_OP_LINEAR_GELU || linear->kind != UPS_OP_LINEAR) return false;
+    if (graph->compute == UPS_F32 || linear->inputs[0] != hidden->output || linear->block != hidden->block) return false;
+    return !graph->values[hidden->output].keep && readers(graph, hidden->output) == 1;
+}
+
+bool ups_nodes_pair(const ups_graph *graph, int32_t first, int32_t second, bool backward) {
+    const ups_node *a = &graph->nodes[first], *b = &graph->nodes[second];
+    if (graph->unpaired) return false;
+    return is_normed_residual(a, b) || (backward && is_hidden_layer(graph, a, b));
 }
 
 void ups_graph_fuse(ups_graph *graph) {

@@ -12,8 +12,9 @@
  * run forward may ask for it. */
 void ups_graph_fuse(ups_graph *graph);
 
-/* Whether the second node, run after the first at once, makes a pair with it: a residual without a gate, and the
- * norm of its sum. Backward runs the second first. */
-bool ups_nodes_pair(const ups_graph *graph, int32_t first, int32_t second);
+/* Whether the second node, run after the first at once, makes a pair with it: a residual without a gate, and the norm
+ * of its sum; in `backward`, which runs the second first, also a linear with GELU and the linear that alone reads it, in
+ * half precision: the gradient of what is between them need not be made. */
+bool ups_nodes_pair(const ups_graph *graph, int32_t first, int32_t second, bool backward);
 
 #endif

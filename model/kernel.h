@@ -33,6 +33,8 @@ typedef struct ups_op_call {
     ups_tensor output_gradient;                 /* backward only */
     ups_tensor input_gradients[UPS_MAX_INPUTS]; /* backward only; data NULL: not wanted. Parameters' are float32 */
     bool accumulate[UPS_MAX_INPUTS];            /* add to the gradient that is there instead of overwriting it */
+    bool paired;                                /* while it is prepared: as the second of a pair its backward may run
+                                                   (fuse.h) */
     bool training;                              /* drop-path acts */
     const ups_update *update;                   /* device memory: seed and item of random ops; NULL outside training */
     void *workspace;                            /* as large as the kernel asks; contents undefined */
@@ -42,7 +44,8 @@ typedef struct ups_op_call {
 typedef ups_status ups_kernel_run(ups_device *device, const ups_op_call *call, ups_error *error);
 
 /* Two calls in one pass, in the order of forward, in backward too: `first` makes what `second` reads. Each is as it
- * would be alone, and so is what comes out, to the bit. */
+ * would be alone, and so is what comes out, to the bit but for the order of sums over rows; the gradient of what is
+ * between them need not be made where nobody else reads it. */
 typedef ups_status ups_pair_run(ups_device *device, const ups_op_call *first, const ups_op_call *second,
                                 ups_error *error);
 

@@ -70,7 +70,7 @@ static void find_pairs(builder *b) {
         if (entry->action != next->action) continue;
         bool backward = entry->action == UPS_BACKWARD;
         int32_t first = backward ? next->node : entry->node, second = backward ? entry->node : next->node;
-        entry->with_next = ups_nodes_pair(b->graph, first, second);
+        entry->with_next = ups_nodes_pair(b->graph, first, second, backward);
         at += entry->with_next;
     }
 }

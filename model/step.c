@@ -154,11 +154,22 @@ static ups_op_call describe_call(const ups_step *step, int32_t n, uint32_t gradi
     return call;
 }
 
+/* Backward of node `n` begins a pair. */
+static bool is_paired(const ups_step *step, int32_t n) {
+    const ups_schedule *schedule = ups_plan_schedule(step->plan);
+    for (int32_t at = schedule->backward; at < schedule->count; at++) {
+        const ups_schedule_entry *entry = &schedule->entries[at];
+        if (entry->action == UPS_BACKWARD && entry->node == n) return entry->with_next;
+    }
+    return false;
+}
+
 static ups_status prepare_node(ups_step *step, int32_t n, ups_error *error) {
     const ups_node *node = &step->graph->nodes[n];
     const char *op = ups_op_name(node->kind);
     uint32_t gradients = written_gradients(step, n);
     ups_op_call call = describe_call(step, n, gradients);
+    call.paired = is_paired(step, n);
     ups_kernel *kernel = &step->kernels[n];
     if (class_of(step)->kernel(step->device, &call, gradients != 0, kernel, error) != UPS_OK) {
         return ups_fail_within(error, "%s in '%s'", op, node->scope);

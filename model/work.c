@@ -144,7 +144,9 @@ ups_work ups_work_of(const ups_graph *graph, const ups_plan *plan, int32_t posit
     const ups_schedule_entry *entry = &ups_plan_schedule(plan)->entries[position];
     const ups_node *node = &graph->nodes[entry->node];
     bool backward = entry->action == UPS_BACKWARD;
-    ups_work work = {.with_last = position > 0 && entry[-1].with_next};
+    const bool paired = position > 0 && entry[-1].with_next;
+    /* a hidden layer reads the gradient that its pair makes: its products do */
+    ups_work work = {.with_last = paired && node->kind != UPS_OP_LINEAR_GELU};
     count_flops(graph, node, backward, &work);
     if (backward)
         count_backward_bytes(graph, plan, entry->node, &work);

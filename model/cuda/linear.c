@@ -11,10 +11,16 @@
  * added to what is there, which the epilogue does not, a kernel of our own makes it. With GELU it is made as without:
  * where activations are recomputed the two are apart, and gradients have the same bits.
  *
+ * Layers of few features may be multiplied by kernels of our own, where a card finds them faster, which take GELU, or
+ * its gradient, of sums in registers (products/stationary.h). For the latter a linear with GELU and the linear that reads
+ * it are a pair in backward: the second's dx is the first's dy, and only dh is written. db is then summed tile by tile,
+ * in another order than without; all other bits are those of the two alone, if they are multiplied by these kernels too.
+ *
  * In FP8, while training, operands are rounded in the workspace before each product (fp8/fp8.h), transposed where sums
  * run down their columns. Evaluation, and shapes that FP8 has no products for, are as without it. */
 #include "model/cuda/fp8/fp8.h"
 #include "model/cuda/products/product.h"
+#include "model/cuda/products/stationary.h"
 #include <stdlib.h>
 
 enum { ALIGNMENT = 64 /* of parts of the workspace */ };
@@ -23,8 +29,15 @@ typedef struct products {
     ups_cuda_product forward, input, weight;
 } products;
 
+/* What runs by kernels of our own; rows 0: it does not. */
+typedef struct stationary_products {
+    ups_cuda_stationary forward, input;
+    ups_cuda_stationary pair; /* input, as the second of a pair: the first's GELU gradient comes with it */
+} stationary_products;
+
 typedef struct plan {
     products own, fp8;
+    stationary_products stationary;
     ups_dtype operands; /* of the weight, which backward may not be given */
     bool has_backward, has_fp8;
     size_t cast_x, cast_dy, results, bias, partials; /* offsets; the library's workspace is at 0 */
@@ -106,6 +119,38 @@ static ups_status make_products(ups_device *device, const ups_op_call *call, pla
     return ups_cuda_product_make(device, &own->weight, x, false, dy, true, dw, options, error);
 }
 
+/* A kernel of our own for what `library` computes, where it is the one to take. */
+static void choose_stationary(ups_device *device, ups_cuda_stationary wanted, const ups_cuda_product *library,
+                              bool bias, ups_cuda_stationary *taken) {
+    if (ups_cuda_takes_stationary(device, &wanted, library, bias)) *taken = wanted;
+}
+
+/* Of tensors that are in the dtype of the operands: nothing is converted on the way. */
+static void choose_stationary_products(ups_device *device, const ups_op_call *call, plan *made) {
+    const ups_dtype dtype = made->operands;
+    const ups_cuda_matrix w = matrix_of(&call->inputs[1]);
+    const int64_t rows = matrix_of(&call->inputs[0]).rows;
+    const bool gelu = has_gelu(call), bias = call->inputs[2].shape.rank > 0;
+    if (made->has_fp8 || call->inputs[0].dtype != dtype || call->output.dtype != dtype) return;
+    if (gelu && call->saved[0].dtype != dtype) return;
+    ups_cuda_stationary wanted = {.kind = gelu ? UPS_CUDA_STATIONARY_GELU : UPS_CUDA_STATIONARY_PRODUCT,
+                                  .dtype = dtype,
+                                  .rows = rows,
+                                  .columns = w.rows,
+                                  .terms = w.columns};
+    choose_stationary(device, wanted, &made->own.forward, bias, &made->stationary.forward);
+    if (!made->has_backward || call->input_gradients[0].dtype != dtype) return;
+    wanted = (ups_cuda_stationary){.kind = UPS_CUDA_STATIONARY_PRODUCT,
+                                   .dtype = dtype,
+                                   .turned = true,
+                                   .rows = rows,
+                                   .columns = w.columns,
+                                   .terms = w.rows};
+    choose_stationary(device, wanted, &made->own.input, false, &made->stationary.input);
+    wanted.kind = UPS_CUDA_STATIONARY_GELU_GRADIENT;
+    if (call->paired) choose_stationary(device, wanted, &made->own.input, false, &made->stationary.pair);
+}
+
 static ups_cuda_matrix turned(ups_cuda_matrix m) {
     return (ups_cuda_matrix){.rows = m.columns, .columns = m.rows, .dtype = m.dtype};
 }
@@ -144,7 +189,12 @@ static void place(const ups_op_call *call, plan *made) {
     made->bias = made->results + largest;
     made->partials = made->bias + bytes_of((ups_cuda_matrix){.rows = 1, .columns = y.columns, .dtype = UPS_F32});
     made->bytes = made->partials;
-    if (backward) made->bytes += (size_t)ups_cuda_column_partials(y.rows, y.columns) * sizeof(float);
+    if (backward) {
+        const int64_t own = ups_cuda_column_partials(y.rows, y.columns);
+        const ups_cuda_stationary pair = {.rows = x.rows, .columns = call->paired ? x.columns : 0};
+        const int64_t of_pair = ups_cuda_stationary_partials(&pair); /* of the first's db */
+        made->bytes += (size_t)(own > of_pair ? own : of_pair) * sizeof(float);
+    }
     if (!made->has_fp8) return;
     w.dtype = x.dtype = y.dtype = UPS_E4M3;
     made->fp8_x = (made->bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -168,6 +218,7 @@ static ups_status prepare(ups_device *device, const ups_op_call *call, bool back
         release_plan(made);
         return status;
     }
+    choose_stationary_products(device, call, made);
     place(call, made);
     kernel->workspace_bytes = made->bytes;
     kernel->state = made;
@@ -260,8 +311,19 @@ static ups_status bias_in_dtype(ups_device *device, const ups_op_call *call, ups
     return in_dtype(device, &call->inputs[2], dtype, copy, bias, error);
 }
 
+/* The same by a kernel of our own. */
+static ups_status forward_stationary(ups_device *device, const ups_op_call *call, ups_error *error) {
+    const plan *p = call->state;
+    const ups_tensor *made = has_gelu(call) ? &call->saved[0] : &call->output;
+    ups_cuda_stationary_tensors of = {
+        .a = call->inputs[0].data, .b = call->inputs[1].data, .d = made->data, .y = call->output.data};
+    UPS_TRY(bias_in_dtype(device, call, p->operands, (char *)call->workspace + p->bias, &of.bias, error));
+    return ups_cuda_stationary_run(device, &p->stationary.forward, &of, error);
+}
+
 static ups_status forward(ups_device *device, const ups_op_call *call, ups_error *error) {
     const plan *p = call->state;
+    if (p->stationary.forward.rows > 0) return forward_stationary(device, call, error);
     const ups_cuda_product *product = runs_in_fp8(call) ? &p->fp8.forward : &p->own.forward;
     const ups_tensor *made = has_gelu(call) ? &call->saved[0] : &call->output;
     char *workspace = call->workspace;
@@ -290,7 +352,10 @@ static ups_status backward_as_it_is(ups_device *device, const ups_op_call *call,
     char *workspace = call->workspace;
     const void *dy, *x;
     UPS_TRY(in_dtype(device, dh, p->operands, workspace + p->cast_dy, &dy, error));
-    if (dx->data) {
+    if (dx->data && p->stationary.input.rows > 0 && !call->accumulate[0]) {
+        const ups_cuda_stationary_tensors of = {.a = dy, .b = call->inputs[1].data, .d = dx->data};
+        UPS_TRY(ups_cuda_stationary_run(device, &p->stationary.input, &of, error));
+    } else if (dx->data) {
         UPS_TRY(
             run_product(device, call, &p->own.input, call->inputs[1].data, dy, NULL, dx, call->accumulate[0], error));
     }
@@ -319,5 +384,31 @@ static ups_status backward(ups_device *device, const ups_op_call *call, ups_erro
     return ups_cuda_sum_rows(device, &dh, partials, db->data, call->accumulate[2], error);
 }
 
-const ups_cuda_kernel ups_cuda_linear = {.forward = forward, .backward = backward, .prepare = prepare};
+/* first: y = GELU(h); second: reads y, and alone does. */
+static ups_status pair_backward(ups_device *device, const ups_op_call *first, const ups_op_call *second,
+                                ups_error *error) {
+    const plan *of_first = first->state, *of_second = second->state;
+    const ups_tensor *between = &second->input_gradients[0], *db = &first->input_gradients[2];
+    ups_op_call rest = *second;
+    if (!between->data || !of_second->stationary.pair.rows || of_first->has_fp8) {
+        UPS_TRY(backward(device, second, error));
+        return backward(device, first, error);
+    }
+    rest.input_gradients[0].data = NULL;
+    UPS_TRY(backward(device, &rest, error));
+    const ups_cuda_stationary_tensors of = {
+        .a = second->output_gradient.data,
+        .b = second->inputs[1].data,
+        .d = between->data, /* dh in the place of dy */
+        .h = first->saved[0].data,
+        .sums = sums_with_weight(first, between) ? NULL : db->data,
+        .partials = (float *)(void *)((char *)second->workspace + of_second->partials),
+        .accumulate = first->accumulate[2],
+    };
+    UPS_TRY(ups_cuda_stationary_run(device, &of_second->stationary.pair, &of, error));
+    return backward_as_it_is(device, first, between, error);
+}
+
+const ups_cuda_kernel ups_cuda_linear = {
+    .forward = forward, .backward = backward, .prepare = prepare, .pair_backward = pair_backward};
 const ups_cuda_kernel ups_cuda_linear_gelu = {.forward = forward, .backward = backward, .prepare = prepare};

@@ -20,5 +20,6 @@ __attribute__((constructor)) static void register_device(void) {
     const char *wanted = getenv("UPS_TEST_DEVICE");
     setenv("UPS_CUDA_CHOICES", "", 0); /* products are slow here, and the user's files the user's */
     setenv("UPS_CUDA_ATTENTION", "groups", 0);
+    setenv("UPS_CUDA_PRODUCTS", "stationary", 0);
     ups_device_register(wanted && strcmp(wanted, by_name.name) == 0 ? &automatic : &by_name);
 }
