@@ -5,7 +5,8 @@
  * The file is $UPS_CUDA_CHOICES, else cublaslt.txt in ups of the user's cache ($XDG_CACHE_HOME, ~/.cache). Where
  * UPS_CUDA_CHOICES is empty nothing is run, and the first suggestion is taken. Several processes may add lines; of two
  * lines of a product the first counts, for those who had found another one, too. What is not a whole line is passed
- * over. Whether a product makes sums as well has a line of its own, whose algorithm is all zeros where it does not. */
+ * over. Whether a product makes sums as well has a line of its own, whose algorithm is all zeros where it does not.
+ * What contests found (contest.h) has lines of the same form. */
 #ifndef UPS_MODEL_CUDA_PRODUCTS_CHOICES_H
 #define UPS_MODEL_CUDA_PRODUCTS_CHOICES_H
 
