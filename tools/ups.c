@@ -54,6 +54,7 @@ static const ups_command commands[] = {
     {"config", "configurations: init, show, check, keys, schema", ups_cmd_config},
     {"bench", "measure one part alone: codec, encode, io, loader, step", run_bench},
     {"doctor", "what this machine can do, and what to change", ups_cmd_doctor},
+    {"test-ops", "whether a device computes every op right, against float64", ups_cmd_test_ops},
     {"completion", "print a completion script for bash, zsh or fish", ups_cmd_completion},
 };
 

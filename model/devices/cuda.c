@@ -1,4 +1,6 @@
 #include "model/devices/cuda.h"
+
+#include "base/system/program.h"
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
@@ -15,14 +17,11 @@ static ups_status result; /* of loading it */
 static ups_error reason;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* The file that is to be loaded, in `path` (PATH_MAX). */
-static bool find_file(char *path) {
+bool ups_cuda_module_path(char *path) {
     const char *named = getenv("UPS_CUDA_MODULE");
     char program[PATH_MAX];
     if (named && *named) return snprintf(path, PATH_MAX, "%s", named) < PATH_MAX;
-    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (length <= 0) return false;
-    program[length] = '\0';
+    if (!ups_program_path(program)) return false;
     char *end = strrchr(program, '/');
     if (!end) return false;
     *end = '\0';
@@ -49,7 +48,7 @@ static ups_status load_file(const char *path) {
 
 static void load(void) {
     char path[PATH_MAX];
-    if (!find_file(path)) {
+    if (!ups_cuda_module_path(path)) {
         result = ups_fail(&reason, UPS_ERR_UNSUPPORTED,
                           "this build has no CUDA: there is no libups_cuda.so beside the program. Run "
                           "tools/install_dependencies cuda, then build UPS again");

@@ -1,4 +1,8 @@
-/* Every op on a device, forward and backward, against the float64 reference: that is how a kernel is trusted.
+/* Every op on a device, forward and backward, against the float64 reference: that is how a kernel is trusted. Users run
+ * it as `ups test-ops`, which sets what is said by the environment: UPS_TEST_DEVICE (cpu, where it is not set),
+ * UPS_TEST_OPS=NAME,NAME for some ops alone, UPS_TEST_SEED=N for other drawn shapes, UPS_TEST_JSON for one object on
+ * standard output and all else on standard error. The exit code is 0 where all is right, 1 where something is not, 2
+ * where what is asked for makes no sense.
  *
  *   test_ops            checks all ops in float32, bf16 and fp16, gradients overwritten and accumulated
  *   test_ops kernels    runs all ops and compares none: for emulated processors, which refuse an instruction, and
@@ -21,6 +25,7 @@
 #include "tests/model/claims.h"
 #include "tests/model/op_fixture.h"
 #include "tests/model/op_speed.h"
+#include "tests/model/op_tally.h"
 #include "tests/model/random_cases.h"
 #include <math.h>
 
@@ -65,6 +70,7 @@ static void compare(const fixture *f, const char *what, const double *expected, 
     if (f->c->kind == UPS_OP_ATTENTION && f->compute != UPS_F32 && !on_cpu()) tolerance *= attention_looser;
     if (f->c->looser > 0.0f) tolerance *= (double)f->c->looser;
     free(values);
+    tally_result(f->c->kind, error / tolerance);
     if (error <= tolerance) return;
     fail_msg("%s, %s, %s: element %lld is %.9g; %.9g was expected (error %.2e of the largest element, %.2e allowed)",
              f->c->name, ups_dtype_name(f->compute), what, (long long)worst_at, actual, expected[worst_at], error,
@@ -142,14 +148,35 @@ static void check_added_gradients(const op_case *c, ups_dtype compute) {
     check_backward(c, compute, true);
 }
 
+static bool is_named(ups_op_kind kind, const char *name, size_t length) {
+    const char *own = ups_op_name(kind);
+    return strlen(own) == length && strncmp(name, own, length) == 0;
+}
+
 /* UPS_TEST_OPS=NAME,NAME... leaves the others out. */
-static bool is_meant(const op_case *c) {
-    const char *only = getenv("UPS_TEST_OPS"), *name = ups_op_name(c->kind);
-    const size_t length = strlen(name);
+static bool kind_is_meant(ups_op_kind kind) {
+    const char *only = getenv("UPS_TEST_OPS");
     for (const char *at = only; at; at = strchr(at, ','), at += at != NULL) {
-        if (strncmp(at, name, length) == 0 && (at[length] == ',' || at[length] == '\0')) return true;
+        if (is_named(kind, at, strcspn(at, ","))) return true;
     }
     return !only;
+}
+
+static bool is_meant(const op_case *c) {
+    return kind_is_meant(c->kind);
+}
+
+/* A name that is no op's would leave all out, and nothing would be found wrong. */
+static bool names_ops_alone(const char *only) {
+    for (const char *at = only; at; at = strchr(at, ','), at += at != NULL) {
+        const int length = (int)strcspn(at, ",");
+        int kind = 0;
+        while (kind < UPS_OP_COUNT && !is_named((ups_op_kind)kind, at, (size_t)length)) kind++;
+        if (kind < UPS_OP_COUNT) continue;
+        fprintf(stderr, "UPS_TEST_OPS: '%.*s' is not an op; model/op.h lists them\n", length, at);
+        return false;
+    }
+    return true;
 }
 
 static void check_all(void (*check)(const op_case *c, ups_dtype compute)) {
@@ -167,7 +194,7 @@ CLAIM(every_gradient_is_that_of_the_reference) {
     check_all(check_gradients);
 }
 
-CLAIM(gradients_add_to_what_is_there_when_told_to) {
+CLAIM(gradients_are_added_to_what_is_there_as_the_reference_does) {
     check_all(check_added_gradients);
 }
 
@@ -182,6 +209,15 @@ CLAIM(ops_of_drawn_shapes_compute_what_the_reference_does) {
             check_forward(&drawn.c, computes[k]);
             check_backward(&drawn.c, computes[k], i % 2 != 0);
         }
+    }
+}
+
+/* A device may lack a kernel, and a list a case; one that came to nothing is no success. */
+CLAIM(every_op_that_is_meant_was_compared_with_the_reference) {
+    skip_where_nothing_is_compared();
+    for (int kind = 0; kind < UPS_OP_COUNT; kind++) {
+        if (kind_is_meant((ups_op_kind)kind) && tally_results((ups_op_kind)kind) == 0)
+            fail_msg("nothing of the op '%s' was compared", ups_op_name((ups_op_kind)kind));
     }
 }
 
@@ -510,13 +546,30 @@ static int not_run_here(const char *wanted) {
     return 1;
 }
 
+/* Claims, and what they found; with `json` theirs is standard error. */
+static int check_claims(bool json) {
+    const int output = json ? dup(STDOUT_FILENO) : -1;
+    if (json) dup2(STDERR_FILENO, STDOUT_FILENO);
+    const int failed = run_claims(NULL, NULL, NULL);
+    if (compared) tally_print();
+    fflush(stdout);
+    if (json) {
+        dup2(output, STDOUT_FILENO);
+        close(output);
+        tally_print_json(device->class->name, failed);
+    }
+    return failed == 0 ? 0 : 1;
+}
+
 int main(int argc, char **argv) {
     const char *name = getenv("UPS_TEST_DEVICE"), *wanted = getenv("UPS_CPU");
-    if (!name && wanted && *wanted && strcmp(wanted, ups_cpu_instruction_set()) != 0) return not_run_here(wanted);
+    const bool cpu = !name || strcmp(name, "cpu") == 0, json = getenv("UPS_TEST_JSON") != NULL;
+    if (cpu && wanted && *wanted && strcmp(wanted, ups_cpu_instruction_set()) != 0) return not_run_here(wanted);
     if (argc > 1 && strcmp(argv[1], "attention") == 0 && argc != 6) {
         fprintf(stderr, "test_ops attention BATCH HEADS TOKENS HEAD_SIZE\n");
         return 2;
     }
+    if (!names_ops_alone(getenv("UPS_TEST_OPS"))) return 2;
     compared = !(argc > 1 && strcmp(argv[1], "kernels") == 0);
     if (compared) cmocka_set_skip_filter("every_kernel_runs"); /* they all do */
     if (compared && getenv("UPS_TEST_OPS")) cmocka_set_test_filter("*_the_reference*");
@@ -526,17 +579,16 @@ int main(int argc, char **argv) {
         fprintf(stderr, "%s\n", failure.message);
         return 1;
     }
-    if (name)
-        printf("device %s\n", name);
-    else
-        printf("device cpu, kernels for %s\n", ups_cpu_instruction_set());
+    if (!json)
+        printf("device %s%s%s\n", device->class->name, cpu ? ", kernels for " : "",
+               cpu ? ups_cpu_instruction_set() : "");
     int result = 0;
     if (perf)
         measure_ops(argc > 2 ? argv[2] : NULL);
     else if (attention)
         measure_attention(atoi(argv[2]), atoi(argv[3]), atoi(argv[4]), atoi(argv[5]));
     else
-        result = run_claims(NULL, NULL, NULL);
+        result = check_claims(json);
     close_device();
     return result;
 }

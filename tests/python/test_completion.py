@@ -59,6 +59,8 @@ def test_every_choice_that_help_shows_is_offered():
     assert list(answers("eval", "x", "--split", "")) == ["train", "validation", "test"]
     assert list(answers("eval", "x", "-c", "")) == ["best", "latest", ":*"]
     assert list(answers("completion", "")) == ["bash", "zsh", "fish"]
+    assert list(answers("test-ops", "--ops", "layer")) == ["layer_norm"]
+    assert list(answers("test-ops", "--ops=gelu,linear_")) == ["--ops=gelu,linear_gelu"]
 
 
 def test_keys_of_a_configuration_are_offered_step_by_step_and_then_their_choices():

@@ -186,6 +186,18 @@ def test_fp8_is_near_bfloat16_on_a_card_goes_on_exactly_and_is_bfloat16_on_a_pro
     assert refused.returncode == 1 and "capability 8.0; FP8 is multiplied from 8.9" in refused.stderr
 
 
+# ---- single ops
+
+def test_ops_are_compared_on_the_emulated_card_that_was_asked_for():
+    for device in ("cuda", "cpu"):
+        done = must(EMULATED, "test-ops", "--device", device, "--ops", "gelu", "--json")
+        told = json.loads(done.stdout)
+        assert (told["device"], told["failed"], [op["op"] for op in told["ops"]]) == (device, 0, ["gelu"])
+        assert 0 < told["ops"][0]["worst"] <= 1
+    assert "device cuda\n" in must(EMULATED, "test-ops", "--ops", "gelu").stdout  # auto, where the environment makes it the card
+    one_sentence(start(EMULATED, "test-ops", "--device", "cuda", "--ops", "gleu"), "did you mean 'gelu'", code=2)
+
+
 # ---- plans
 
 PARTS = ("parameters", "optimizer", "activations", "inputs", "workspace", "encoders", "resident_on_device")

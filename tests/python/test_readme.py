@@ -41,7 +41,7 @@ def helps():
 def test_commands_and_options_that_are_named_exist(helps, document, line):
     words, command, text = line.partition(" #")[0].split()[1:], (), ""
     for word in words:
-        if not re.fullmatch("[a-z]+", word):
+        if not re.fullmatch("[a-z][a-z-]*", word):
             break
         command += (word,)
         if command not in helps:
@@ -64,7 +64,7 @@ FILLED = [("--html FILE", "--html page.html"), ("--suggest FILE", "--suggest own
           ("many.yaml", "trained.yaml"), ("KEY=V,V", "operator.steps=20,30"), ("MODE", "block"), ("CARD", "h100")]
 # Of two values of an option the later one counts: measurements are as short as they can be.
 SHORTER = {"bench io": "--size 8 --seconds 0.01 --rounds 1", "bench step": "--steps 1 --batch 1", "bench loader": "--batches 8 --epochs 1 -n 4",
-           "bench codec": "--repeat 1", "bench encode": "--runs 1 --frames 1"}
+           "bench codec": "--repeat 1", "bench encode": "--runs 1 --frames 1", "test-ops": "--ops gelu"}
 NOT_RUN = {
     "./tools/quickstart": "installs packages and trains for minutes; tests/python/check_quickstart.py looks at what it leaves",
     "./tools/check": "runs these tests",
@@ -74,6 +74,7 @@ NOT_RUN = {
     "ups train CONFIG --plan --device cuda --memory 80": "needs the CUDA module, which not every build has; test_cuda.py runs it",
     "tests/run build/release -R '^cuda'": "runs tests, of which this is one",
     "tools/package FOLDER": "builds the tree once more; .ci/run packs it and runs what was packed",
+    "ups test-ops --device cuda": "needs a card; test_cuda.py runs it on the emulated one",
     "pip install ./tools/python/reader": "installs; test_reader.py has the package from the tree",
     "cc program.c $(pkg-config --cflags --libs ups)": "tests/libups builds programs against an installed tree",
     "build/release/tests/model/test_ops perf spectral 1": "measures; test_ops runs the same op",

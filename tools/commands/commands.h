@@ -28,6 +28,7 @@ int ups_cmd_bench_step(int argc, char **argv);
 int ups_cmd_config(int argc, char **argv);
 int ups_cmd_config_init(int argc, char **argv);
 int ups_cmd_doctor(int argc, char **argv);
+int ups_cmd_test_ops(int argc, char **argv);
 int ups_cmd_completion(int argc, char **argv);
 
 #endif

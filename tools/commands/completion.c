@@ -1,11 +1,12 @@
 /* `ups completion SHELL`: a script that asks, at every Tab, `ups completion --words -- WORD...` what the last WORD can
  * be. The answers come from what commands are made of: the tables of commands and options (their `argument` says what a
- * value is), of configuration keys, of solvers; names of tasks come from the configuration on the line. The scripts
- * only carry questions and answers.
+ * value is), of configuration keys, of solvers, of ops; names of tasks come from the configuration on the line. The
+ * scripts only carry questions and answers.
  *
  * An answer is a line: a word, a tab and what it means; or, where a file can stand, ":" and a pattern (":*.yaml"; ":/"
  * are directories alone), a line each where there are several, since shells know best how files are written. */
 #include "base/nearest.h"
+#include "model/op.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "tools/solvers/solver.h"
@@ -203,6 +204,13 @@ static void answer_parameters(question *q) {
     }
 }
 
+/* Names with commas between them: the last is asked for. */
+static void answer_ops(question *q) {
+    const char *comma = strrchr(typed(q), ',');
+    if (comma) q->before += (size_t)(comma + 1 - typed(q));
+    for (int kind = 0; kind < UPS_OP_COUNT; kind++) answer(q, ups_op_name((ups_op_kind)kind), "");
+}
+
 /* The kinds of values that arguments name in capitals. Of others nothing is known: numbers, lists. */
 static const struct {
     const char *name;
@@ -213,6 +221,7 @@ static const struct {
     {"KEY=VALUE", answer_settings, NULL, NULL},
     {"SECTION", answer_sections, NULL, NULL},
     {"TASK", answer_tasks, NULL, NULL},
+    {"OP,OP", answer_ops, NULL, NULL},
     {"SOLVER", answer_solvers, NULL, NULL},
     {"NAME=VALUE", answer_parameters, NULL, NULL},
     {"CONFIG", NULL, "*.yaml", NULL},

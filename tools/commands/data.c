@@ -10,7 +10,7 @@
 #include "pipeline/layouts/mapping.h"
 #include "pipeline/layouts/suggest.h"
 #include "tools/command.h"
-#include "tools/commands/cache_operand.h"
+#include "tools/commands/cache/operand.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/config_mistakes.h"
 #include "tools/npy.h"

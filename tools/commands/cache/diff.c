@@ -1,9 +1,9 @@
 /* `ups cache diff`: whether two caches hold the same latents, made by the same things, and where they part. */
-#include "base/progress.h"
 #include "cache/inspect/diff.h"
+#include "base/progress.h"
 #include "cache/inspect/find.h"
 #include "tools/command.h"
-#include "tools/commands/cache_operand.h"
+#include "tools/commands/cache/operand.h"
 #include "tools/commands/commands.h"
 #include "train/metrics.h"
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* `ups cache prune`: says what of the caches below some directories can go, and with --yes removes it. */
-#include "base/files.h"
 #include "cache/inspect/prune.h"
+#include "base/files.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/config_mistakes.h"

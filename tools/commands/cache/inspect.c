@@ -1,7 +1,7 @@
 /* `ups cache inspect`: what is in a cache, what it was made from, what it looks like. */
 #include "cache/inspect/find.h"
 #include "tools/command.h"
-#include "tools/commands/cache_operand.h"
+#include "tools/commands/cache/operand.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/config_mistakes.h"
 #include "tools/report/cache_facts.h"

@@ -2,7 +2,7 @@
  * sound at first sight. */
 #include "cache/inspect/find.h"
 #include "tools/command.h"
-#include "tools/commands/cache_operand.h"
+#include "tools/commands/cache/operand.h"
 #include "tools/commands/commands.h"
 #include "tools/report/cache_facts.h"
 #include <math.h>

@@ -1,7 +1,7 @@
 /* `ups cache export`: latents as one NPY or HDF5 file, or as a Zarr store that every reader opens. */
+#include "cache/inspect/export.h"
 #include "base/json.h"
 #include "base/progress.h"
-#include "cache/inspect/export.h"
 #include "cache/store/group.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"

@@ -1,4 +1,4 @@
-#include "tools/commands/cache_operand.h"
+#include "tools/commands/cache/operand.h"
 
 #include "train/config/load.h"
 #include "train/run/own.h"

@@ -1,0 +1,10 @@
+/* The file of the running program: what belongs to it is looked for from where it lies. */
+#ifndef UPS_BASE_SYSTEM_PROGRAM_H
+#define UPS_BASE_SYSTEM_PROGRAM_H
+
+#include <stdbool.h>
+
+/* Its path, without symbolic links, in `path` (PATH_MAX bytes). False where the system does not tell it. */
+bool ups_program_path(char *path);
+
+#endif
