@@ -237,6 +237,7 @@ static void begin_thread(void) {
     simt_thread *t = simt_now.running;
     simt_copies_end();
     simt_wgmma_end();
+    simt_pool_end();
     t->done = true;
     simt_now.alive--;
     simt_warp_left(t->index);
@@ -256,6 +257,8 @@ static void run_block(simt_dim index, simt_dim size) {
     simt_warps_begin();
     simt_races_block();
     simt_wgmma_block();
+    simt_mbarrier_block();
+    simt_pool_block();
     for (uint32_t i = 0; i < simt_now.thread_count; i++) {
         simt_thread *t = &threads[i];
         t->tid = (simt_dim){i % size.x, i / size.x % size.y, i / size.x / size.y};
