@@ -21,9 +21,9 @@
  * plain access: CUDA C++ promises no order of it.
  *
  * Products of warpgroups read shared memory through the asynchronous proxy: what a thread wrote before is seen by them
- * where the thread ran fence.proxy.async after it, and a barrier, or a phase of an mbarrier, came after that. (PTX's memory model would have a
- * fence of the reading threads, too; here it is the writer's, as the manual's examples have it.) What they read is kept
- * by warpgroup.c, which wants it unchanged until they are done.
+ * where the thread ran fence.proxy.async after it, and a barrier, or a phase of an mbarrier, came after that. (PTX's
+ * memory model would have a fence of the reading threads, too; here it is the writer's, as the manual's examples have
+ * it.) What they read is kept by warpgroup.c, which wants it unchanged until they are done.
  *
  * What it cannot see: a reader that two later readers of other warps took the place of, neighbouring single bytes of
  * different threads where the later took the place of the earlier, and that the two atomics of a release were of

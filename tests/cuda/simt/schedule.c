@@ -109,6 +109,14 @@ void simt_wake(simt_thread *thread) {
     *ready_at(ready_count++) = thread;
 }
 
+/* The running thread spins: it comes behind all others, which backward order takes from the end. */
+static void wake_last(simt_thread *thread) {
+    simt_wake(thread);
+    if (simt_order_wanted() != SIMT_BACKWARD) return;
+    ready_first = (ready_first + SIMT_MAX_THREADS - 1) % SIMT_MAX_THREADS;
+    *ready_at(0) = thread;
+}
+
 static simt_thread *take_ready(void) {
     uint32_t chosen = simt_choose(ready_count);
     simt_thread *thread = *ready_at(chosen);
@@ -179,7 +187,7 @@ void simt_turned(const simt_place *at) {
                   (unsigned long long)t->turns);
     }
     simt_self.turns_left = TURNS_A_SLICE;
-    simt_wake(t);
+    wake_last(t);
     simt_park("its turn", at);
 }
 
