@@ -94,6 +94,7 @@ void simt_races_arrived(uint32_t offset, uint32_t bytes, const simt_place *at);
 /* The time, and up to which the running thread knows what another did. */
 uint32_t simt_races_now(void);
 uint32_t simt_races_known(uint32_t thread);
+uint32_t simt_races_seen(uint32_t warp); /* what all of the running thread's warp know of all of another */
 /* Lowers `known`, of each thread, to what the running thread knows. */
 void simt_races_limit(uint32_t *known);
 /* Whether what a thread knows, all threads of its warp do. */

@@ -411,6 +411,10 @@ uint32_t simt_races_known(uint32_t thread) {
     return known_to(simt_now.running->index, thread);
 }
 
+uint32_t simt_races_seen(uint32_t warp) {
+    return seen[simt_now.running->index / SIMT_LANES][warp];
+}
+
 void simt_races_release(uint32_t *known) {
     uint32_t thread = simt_now.running->index;
     for (uint32_t t = 0; t < simt_now.thread_count; t++) {

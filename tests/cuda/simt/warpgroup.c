@@ -32,8 +32,8 @@ typedef struct product {
 /* What is kept of every product of a block: until when its threads had it read shared memory. */
 typedef struct reading {
     const simt_place *at;
-    uint32_t waited; /* threads that waited for it */
-    uint32_t times[SIMT_GROUP_THREADS];
+    uint32_t waited;                                            /* threads that waited for it */
+    uint32_t times[SIMT_GROUP_THREADS], last[SIMT_GROUP_WARPS]; /* last: of each warp */
 } reading;
 
 /* Products are numbered from 1. */
@@ -365,7 +365,7 @@ static void release(warpgroup *g, uint32_t number) {
             to->product = 0;
     }
     m->copy_count = left;
-    done->times[t] = simt_races_now();
+    done->times[t] = done->last[t / SIMT_LANES] = simt_races_now();
     done->waited++;
 }
 
@@ -431,9 +431,20 @@ void simt_wgmma_end(void) {
                   "a wgmma that thread %u of the warpgroup did not come to before it ended", thread);
 }
 
+/* Whether the running thread knows that all threads of a warpgroup, but for its own warp's, had a product read. */
+static bool knows_end(const reading *r, uint32_t group) {
+    for (uint32_t w = 0; w < SIMT_GROUP_WARPS; w++) {
+        uint32_t warp = group * SIMT_GROUP_WARPS + w;
+        if (warp == simt_now.running->index / SIMT_LANES || r->last[w] <= simt_races_seen(warp)) continue;
+        for (uint32_t lane = 0; lane < SIMT_LANES; lane++) {
+            if (r->times[w * SIMT_LANES + lane] > simt_races_known(warp * SIMT_LANES + lane)) return false;
+        }
+    }
+    return true;
+}
+
 void simt_wgmma_check_write(uint64_t offset, uint32_t bytes, const simt_place *at) {
     if (!any) return;
-    uint32_t warp = simt_now.running->index / SIMT_LANES;
     for (uint32_t i = 0; i < SIMT_MAX_GROUPS; i++) {
         if (!groups[i].begun) continue;
         for (uint64_t row = offset / SIMT_ROW; row <= (offset + bytes - 1) / SIMT_ROW; row++) {
@@ -446,9 +457,7 @@ void simt_wgmma_check_write(uint64_t offset, uint32_t bytes, const simt_place *a
                           "threads waited for it",
                           (unsigned long long)offset, r->at->file, r->at->line);
             }
-            for (uint32_t t = 0; t < SIMT_GROUP_THREADS; t++) {
-                uint32_t thread = i * SIMT_GROUP_THREADS + t;
-                if (thread / SIMT_LANES == warp || r->times[t] <= simt_races_known(thread)) continue;
+            if (!knows_end(r, i)) {
                 simt_fail(
                     at,
                     "race in shared memory, byte %llu: this write and the wgmma in %s:%d, with no barrier between them",
