@@ -2,7 +2,7 @@
 """find_fault.py PROGRAM NAME: whether the emulator finds a planted fault where it is.
 
 Runs `PROGRAM NAME` in each order of threads. It must abort, with a message that begins with the file and a line that is
-marked `fault: NAME` in faults.cu, groups_faults.cu or faults.c, and says what is wrong in the words that stand below."""
+marked `fault: NAME` in one of FILES, and says what is wrong in the words that stand below."""
 import os
 import re
 import resource
@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
+FILES = "faults.cu", "groups_faults.cu", "rings_faults.cu", "rings.cuh", "faults.c"
 WORDS = {
     "missing_barrier": "race in shared memory",
     "missing_stream_wait": "race in device memory",
@@ -48,12 +49,34 @@ WORDS = {
     "group_fence_missing": "wgmma.fence is missing",
     "group_not_waited": "nobody waited for",
     "group_not_committed": "was committed",
+    "ring_full_not_waited": "shared memory, byte",
+    "ring_empty_not_waited": "shared memory, byte",
+    "ring_fence_missing": "fence.proxy.async is missing",
+    "ring_fence_too_early": "fence.proxy.async is missing",
+    "ring_released_early": "shared memory, byte",
+    "ring_filled_by_one_lane": "shared memory, byte",
+    "ring_released_by_one_lane": "shared memory, byte",
+    "ring_waited_by_one_lane": "shared memory, byte",
+    "ring_asked_once": "shared memory, byte",
+    "ring_waits_for_the_wrong_parity": "a phase of parity 0 of an mbarrier",
+    "mbarrier_not_initialised": "where no mbarrier was initialised before",
+    "mbarrier_initialised_late": "initialised",
+    "mbarrier_misaligned": "not aligned",
+    "mbarrier_of_none": "a count of 0",
+    "mbarrier_overwritten": "mbarrier.inval is missing",
+    "mbarrier_multiplied": "mbarrier.inval is missing",
+    "mbarrier_never_over": "a phase of parity 0 of an mbarrier",
+    "mbarrier_too_many": "more arrivals than the 3 that a phase expects",
+    "mbarrier_too_many_at_once": "still expects 2",
+    "registers_not_given": "registers that other warpgroups have not given up",
+    "registers_differ": "other threads of the warpgroup have",
+    "registers_taken_that_are_there": "by a thread that has 168",
 }
 
 
 def marked_lines(name):
     """FILE:LINE of the lines that are marked."""
-    for file in ("faults.cu", "groups_faults.cu", "faults.c"):
+    for file in FILES:
         with open(os.path.join(FOLDER, file), encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
                 mark = re.search(r"fault: (\w+(?: \w+)*)", line)

@@ -49,6 +49,9 @@ def main():
             ("ld.global.mmio.u32 %r1, [%rd1];", "mmio"),
             ("atom.global.cta.add.u32 %r1, [%rd1], %r2;", "for the threads of one block"),
             ("cp.async.bulk.commit_group;", "bulk"),
+            ("mbarrier.arrive.expect_tx.shared.b64 %rd1, [%r1], 16;", "expect_tx"),
+            ("mbarrier.arrive.shared::cluster.b64 _, [%r1];", "cluster"),
+            ("setmaxnreg.dec.sync.aligned.u32 28;", "24, 32, ... 256"),
             ("mov.u64 %rd1, %clock64;", "clock64"),
         ]:
             code, said = build(sys.argv[1], scratch, instruction)

@@ -14,7 +14,7 @@ product is done; statements that touch one look whether they may. A mov makes th
 how the compiler renames registers.
 
 Not there: functions that were not inlined, wgmma of other types than fp16 and bf16 or with sums in fp16, sparse wgmma, TMA,
-mbarrier, clusters, textures.
+mbarriers that count transactions, clusters, textures.
 """
 import os
 import re
@@ -47,7 +47,7 @@ PRODUCTS = {
 VARIABLE = re.compile(r"(?:\.visible |\.weak |\.extern )?\.(global|const|shared)(?: \.align (\d+))? \.(\w+) ([\w$]+)(?:\[(\d*)\])?(?: = ([^;]*))?;\s*")
 WGMMA = {"f32.bf16.bf16": "SIMT_BF16_16", "f32.f16.f16": "SIMT_F16_16"}
 REGISTER = re.compile(r"%[a-zA-Z]+\d+")
-WITHOUT_DESTINATION = {"st", "red", "bar", "barrier", "cp", "fence", "membar", "prefetch", "bra", "wgmma"}
+WITHOUT_DESTINATION = {"st", "red", "bar", "barrier", "cp", "fence", "membar", "prefetch", "bra", "wgmma", "setmaxnreg", "mbarrier.init", "mbarrier.inval"}
 POISON = {"pred": "0", "8": "0xff", "16": "0xffff", "32": "0xffffffffu", "64": "0xffffffffffffffffu"}
 
 
@@ -357,7 +357,9 @@ class Kernel:
             return "", ""
         if opcode.startswith("mov.") and all(each in self.tracked for each in operands):
             return "", ""
-        writes = [] if opcode.split(".")[0] in WITHOUT_DESTINATION else REGISTER.findall(operands.pop(0))
+        name = opcode.split(".")
+        has_none = bool({name[0], ".".join(name[:2])} & WITHOUT_DESTINATION)
+        writes = [] if has_none else REGISTER.findall(operands.pop(0))
         read = dict.fromkeys(self.tracked[name] for each in operands for name in REGISTER.findall(each) if name in self.tracked)
         written = [self.tracked[name] for name in writes if name in self.tracked]
         before = [f"simt_wgmma_reads(&registers[{i}], SIMT_HERE);" for i in read] + [f"simt_wgmma_writes(&registers[{i}], SIMT_HERE);" for i in written]
@@ -398,6 +400,31 @@ class Kernel:
         return "" if "cta" in modifiers else "simt_fence();"
 
     do_fence = do_membar
+
+    def do_mbarrier(self, modifiers, operands):
+        form = " ".join(modifiers)
+        if not re.search(r" shared(::cta)? b64$", form):
+            raise Unknown("mbarrier." + ".".join(modifiers))
+        form = re.sub(r" shared(::cta)? b64$", "", form)
+        if form == "init" and len(operands) == 2:
+            return f"simt_mbarrier_init({self.at(operands[0])}, {self.value(operands[1])}, SIMT_HERE);"
+        if form == "inval" and len(operands) == 1:
+            return f"simt_mbarrier_inval({self.at(operands[0])}, SIMT_HERE);"
+        if form in ("arrive", "arrive release cta") and len(operands) in (2, 3):
+            state = "" if operands[0] == "_" else f"{self.register(operands[0])} = "
+            return f"{state}simt_mbarrier_arrive({self.at(operands[1])}, {self.value(operands[2]) if len(operands) > 2 else 1}, SIMT_HERE);"
+        if re.fullmatch("(try|test)_wait parity( acquire cta)?", form) and len(operands) == 3:
+            parks = "true" if form.startswith("try") else "false"
+            return f"{self.register(operands[0])} = simt_mbarrier_wait({self.at(operands[1])}, {self.value(operands[2])}, {parks}, SIMT_HERE);"
+        raise Unknown("mbarrier." + ".".join(modifiers))
+
+    def do_setmaxnreg(self, modifiers, operands):
+        if modifiers[0] not in ("inc", "dec") or modifiers[1:] != ["sync", "aligned", "u32"]:
+            raise Unknown("setmaxnreg." + ".".join(modifiers))
+        count = int(operands[0])
+        if count not in range(24, 257, 8):
+            raise Unknown("setmaxnreg of other than 24, 32, ... 256 registers")
+        return f"simt_set_registers({count}, {'true' if modifiers[0] == 'inc' else 'false'}, SIMT_HERE);"
 
     def do_prefetch(self, modifiers, operands):
         return ";"
@@ -546,6 +573,8 @@ def translate(text):
         kernel = Kernel(module, found[1], found[2])
         bound = re.search(r"\.maxntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?", found[3])
         kernel.most_threads = int(bound[1]) * int(bound[2] or 1) * int(bound[3] or 1) if bound else 1024
+        at_once = re.search(r"\.minnctapersm\s+(\d+)", found[3])
+        kernel.least_blocks = int(at_once[1]) if at_once else 1
         body = text[found.end() : closing_brace(text, found.end())]
         kernel.track(body)
         kernel.translate(body)
@@ -562,7 +591,7 @@ def translate(text):
     yield "static const simt_kernel kernels[] = {"
     for kernel in kernels:
         parameters = f"parameters_{identifier(kernel.name)}" if kernel.parameters else "0"
-        yield f'{{"{kernel.name}", kernel_{identifier(kernel.name)}, {kernel.dynamic_offset}, {kernel.most_threads}, {len(kernel.parameters)}, {parameters}}},'
+        yield f'{{"{kernel.name}", kernel_{identifier(kernel.name)}, {kernel.dynamic_offset}, {kernel.most_threads}, {kernel.least_blocks}, {len(kernel.parameters)}, {parameters}}},'
     yield "{0}};"
     yield "__attribute__((constructor)) static void add(void) {"
     yield "simt_add_kernels(kernels);"

@@ -66,6 +66,14 @@ void simt_wgmma_end(void);
 /* The running thread writes shared memory: no product may be reading it. */
 void simt_wgmma_check_write(uint64_t offset, uint32_t bytes, const simt_place *at);
 
+/* mbarriers (mbarrier.c): a block begins; the running thread touches shared memory, where none may lie. */
+void simt_mbarrier_block(void);
+void simt_mbarrier_check(uint64_t offset, uint32_t bytes, const simt_place *at);
+
+/* Registers that threads give up and take (register_pool.c): a block begins, the running thread ends. */
+void simt_pool_block(void);
+void simt_pool_end(void);
+
 /* The race checker (races.c). Times are the block's own: they pass when threads synchronise. */
 void simt_races_launch(uint32_t launch, uint32_t blocks);
 void simt_races_block(void);
@@ -83,11 +91,19 @@ void simt_races_check_work(simt_shadow *shadow, uint32_t launch, uint64_t offset
 /* Bytes of shared memory are to be brought by an asynchronous copy. */
 void simt_races_expect(uint32_t offset, uint32_t bytes, const simt_place *at);
 void simt_races_arrived(uint32_t offset, uint32_t bytes, const simt_place *at);
-/* For products of several warps: the time, and up to which time the running thread's warp knows what each warp did. */
+/* The time, and up to which the running thread knows what another did. */
 uint32_t simt_races_now(void);
-const uint32_t *simt_races_seen(void);
-/* A product reads SIMT_ROW bytes of shared memory, through the asynchronous proxy; all its warps know of what each warp
- * did up to `seen`. */
-void simt_races_read_by_product(uint32_t offset, const uint32_t *seen, const simt_place *at);
+uint32_t simt_races_known(uint32_t thread);
+uint32_t simt_races_seen(uint32_t warp); /* what all of the running thread's warp know of all of another */
+/* Lowers `known`, of each thread, to what the running thread knows. */
+void simt_races_limit(uint32_t *known);
+/* Whether what a thread knows, all threads of its warp do. */
+bool simt_races_is_by_warp(void);
+/* Phases of mbarriers: the running thread adds what it did and knows to `known`, of each thread; and takes it over. */
+void simt_races_release(uint32_t *known);
+void simt_races_acquire(const uint32_t *known);
+/* A product reads SIMT_ROW bytes of shared memory, through the asynchronous proxy; all its threads know what each
+ * thread did up to `known`. */
+void simt_races_read_by_product(uint32_t offset, const uint32_t *known, const simt_place *at);
 
 #endif

@@ -177,6 +177,7 @@ static void *reach_shared(uint64_t offset, uint32_t bytes, simt_access access, c
         simt_fail(at, "shared memory: %u bytes at byte %llu of %u", bytes, (unsigned long long)offset,
                   simt_now.shared_bytes);
     }
+    simt_mbarrier_check(offset, bytes, at);
     simt_shadow *shadow = simt_shadow_of_shared();
     if (shadow) simt_races_check(shadow, offset, bytes, access, "shared", at);
     if (access != SIMT_READ && access != SIMT_ATOMIC_READ) simt_wgmma_check_write(offset, bytes, at);

@@ -5,6 +5,11 @@
  * synchronise; `seen[w][u]` is up to which time warp w knows what warp u did.
  *
  *   in a block      ordered by barriers of the block, and by __syncwarp within a warp; shuffles order nothing
+ *   by mbarriers    an arrival releases what its thread did and knows, and a wait that succeeds takes over what all
+ *                   arrivals of the last phase released. Both are of single threads: what other lanes of the arriving
+ *                   warp did counts up to where the warp last met (__syncwarp, a barrier), and other lanes of the
+ *                   waiting warp know of it when they meet. What a thread knows so, its fences hand to other blocks as
+ *                   far as it knows it of a whole warp
  *   between blocks  ordered by fences and atomics on device memory (the last block of a sum, say). A thread's fence
  *                   holds what the thread did before, and what barriers ordered before it; the thread's next atomic
  *                   that writes releases that. A later atomic that reads, by any thread of another block, takes it,
@@ -16,13 +21,13 @@
  * plain access: CUDA C++ promises no order of it.
  *
  * Products of warpgroups read shared memory through the asynchronous proxy: what a thread wrote before is seen by them
- * where the thread ran fence.proxy.async after it, and a barrier came after that. (PTX's memory model would have a
- * fence of the reading threads, too; here it is the writer's, as the manual's examples have it.) What they read is kept
- * by warpgroup.c, which wants it unchanged until they are done.
+ * where the thread ran fence.proxy.async after it, and a barrier, or a phase of an mbarrier, came after that. (PTX's
+ * memory model would have a fence of the reading threads, too; here it is the writer's, as the manual's examples have
+ * it.) What they read is kept by warpgroup.c, which wants it unchanged until they are done.
  *
  * What it cannot see: a reader that two later readers of other warps took the place of, neighbouring single bytes of
  * different threads where the later took the place of the earlier, and that the two atomics of a release were of
- * different addresses. */
+ * different addresses. A __syncwarp of some lanes counts as one of the whole warp. */
 #include "tests/cuda/simt/block.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,6 +79,10 @@ typedef struct proxy_fences {
 } proxy_fences;
 
 static uint32_t now, seen[SIMT_MAX_WARPS][SIMT_MAX_WARPS];
+/* By phases of mbarriers, up to which time a warp knows what single threads did, and a thread, until its warp meets. */
+static uint32_t heard_by_warp[SIMT_MAX_WARPS][SIMT_MAX_THREADS], heard_by_thread[SIMT_MAX_THREADS][SIMT_MAX_THREADS];
+static bool has_heard[SIMT_MAX_THREADS]; /* of heard_by_thread: otherwise it is all 0 */
+static bool any_phase;                   /* was waited for in this block */
 static proxy_fences proxies[SIMT_MAX_THREADS];
 static bool any_proxy_fence; /* of this block */
 static release *releases;
@@ -142,7 +151,36 @@ void simt_races_block(void) {
     memset(acquired_in, 0, sizeof acquired_in);
     if (any_ordering) memset(orderings, 0, sizeof orderings);
     if (any_proxy_fence) memset(proxies, 0, sizeof proxies);
-    any_ordering = any_proxy_fence = false;
+    if (any_phase) {
+        memset(heard_by_warp, 0, sizeof heard_by_warp);
+        for (uint32_t t = 0; t < SIMT_MAX_THREADS; t++) {
+            if (has_heard[t]) memset(heard_by_thread[t], 0, sizeof heard_by_thread[t]);
+            has_heard[t] = false;
+        }
+    }
+    any_ordering = any_proxy_fence = any_phase = false;
+}
+
+static void keep_later(uint32_t *known, const uint32_t *by) {
+    for (uint32_t t = 0; t < SIMT_MAX_THREADS; t++) known[t] = known[t] > by[t] ? known[t] : by[t];
+}
+
+/* What threads heard becomes their warp's, and what warps heard that of all that meet. */
+static void hear(uint32_t warps) {
+    uint32_t all[SIMT_MAX_THREADS] = {0};
+    for (uint32_t t = 0; t < simt_now.thread_count; t++) {
+        uint32_t w = t / SIMT_LANES;
+        if (!has_heard[t] || !(warps >> w & 1)) continue;
+        keep_later(heard_by_warp[w], heard_by_thread[t]);
+        memset(heard_by_thread[t], 0, sizeof heard_by_thread[t]);
+        has_heard[t] = false;
+    }
+    for (int w = 0; w < SIMT_MAX_WARPS; w++) {
+        if (warps >> w & 1) keep_later(all, heard_by_warp[w]);
+    }
+    for (int w = 0; w < SIMT_MAX_WARPS; w++) {
+        if (warps >> w & 1) memcpy(heard_by_warp[w], all, sizeof all);
+    }
 }
 
 void simt_races_synchronise(uint32_t warps) {
@@ -162,7 +200,26 @@ void simt_races_synchronise(uint32_t warps) {
         memcpy(seen[w], known, sizeof known);
         acquired_by[w] = acquired_in[w] = acquired;
     }
+    if (any_phase) hear(warps);
     now++;
+}
+
+/* Up to which time a thread of this block knows what another did. */
+static uint32_t known_to(uint32_t thread, uint32_t other) {
+    uint32_t warp = thread / SIMT_LANES, known = seen[warp][other / SIMT_LANES];
+    if (!any_phase) return known;
+    if (heard_by_warp[warp][other] > known) known = heard_by_warp[warp][other];
+    return heard_by_thread[thread][other] > known ? heard_by_thread[thread][other] : known;
+}
+
+static uint32_t known_of_warp(uint32_t thread, uint32_t warp) {
+    uint32_t known = known_to(thread, warp * SIMT_LANES);
+    if (!any_phase) return known;
+    for (uint32_t t = warp * SIMT_LANES; t < (warp + 1) * SIMT_LANES && t < simt_now.thread_count; t++) {
+        uint32_t of_lane = known_to(thread, t);
+        if (of_lane < known) known = of_lane;
+    }
+    return known;
 }
 
 void simt_fence(void) {
@@ -171,7 +228,7 @@ void simt_fence(void) {
     any_ordering = true;
     o->fenced = now++; /* what the thread does from here on is later */
     o->is_released = false;
-    memcpy(o->known, seen[warp], sizeof o->known);
+    for (uint32_t w = 0; w * SIMT_LANES < simt_now.thread_count; w++) o->known[w] = known_of_warp(thread, w);
     o->acquired = o->observed;
     if (o->acquired > acquired_in[warp]) acquired_in[warp] = o->acquired;
 }
@@ -214,7 +271,7 @@ static bool is_before(const record *r, uint32_t launch, uint32_t thread) {
     if (r->launch != launch) return !simt_is_ordered || simt_is_ordered(r->launch);
     if (thread == WORK_THREAD) return true; /* the same piece of work */
     if (r->block != simt_now.number) return was_released(r, thread);
-    return r->thread == thread || r->time <= seen[thread / SIMT_LANES][r->thread / SIMT_LANES];
+    return r->thread == thread || r->time <= known_to(thread, r->thread);
 }
 
 static void describe(const record *r, char *text, size_t size) {
@@ -343,15 +400,49 @@ void simt_races_arrived(uint32_t offset, uint32_t bytes, const simt_place *at) {
     }
 }
 
-/* ---- products of warpgroups ----------------------------------------------------------------------------------------
+/* ---- phases of mbarriers -------------------------------------------------------------------------------------------
  */
 
 uint32_t simt_races_now(void) {
     return now;
 }
 
-const uint32_t *simt_races_seen(void) {
-    return seen[simt_now.running->index / SIMT_LANES];
+uint32_t simt_races_known(uint32_t thread) {
+    return known_to(simt_now.running->index, thread);
+}
+
+uint32_t simt_races_seen(uint32_t warp) {
+    return seen[simt_now.running->index / SIMT_LANES][warp];
+}
+
+void simt_races_release(uint32_t *known) {
+    uint32_t thread = simt_now.running->index;
+    for (uint32_t t = 0; t < simt_now.thread_count; t++) {
+        uint32_t own = known_to(thread, t);
+        if (own > known[t]) known[t] = own;
+    }
+    known[thread] = now++; /* what the thread does from here on is later */
+}
+
+void simt_races_acquire(const uint32_t *known) {
+    uint32_t thread = simt_now.running->index;
+    keep_later(heard_by_thread[thread], known);
+    has_heard[thread] = any_phase = true;
+}
+
+/* ---- products of warpgroups ----------------------------------------------------------------------------------------
+ */
+
+void simt_races_limit(uint32_t *known) {
+    uint32_t thread = simt_now.running->index;
+    for (uint32_t t = 0; t < simt_now.thread_count; t++) {
+        uint32_t own = known_to(thread, t);
+        if (own < known[t]) known[t] = own;
+    }
+}
+
+bool simt_races_is_by_warp(void) {
+    return !any_phase;
 }
 
 void simt_proxy_fence(void) {
@@ -375,7 +466,7 @@ void simt_races_read_by_product(uint32_t offset, const uint32_t *known, const si
     for (uint32_t i = offset / GRANULE; shadow && i < (offset + SIMT_ROW) / GRANULE; i++) {
         const record *w = &shadow->granules[i].written;
         if (!w->mask || !is_current(w)) continue;
-        uint32_t up_to = known[w->thread / SIMT_LANES];
+        uint32_t up_to = known[w->thread];
         if (w->kind == EXPECTED) {
             simt_fail(at,
                       "reads shared memory, byte %u, that the asynchronous copy in %s:%d is still to bring: it was "

@@ -109,6 +109,14 @@ void simt_wake(simt_thread *thread) {
     *ready_at(ready_count++) = thread;
 }
 
+/* The running thread spins: it comes behind all others, which backward order takes from the end. */
+static void wake_last(simt_thread *thread) {
+    simt_wake(thread);
+    if (simt_order_wanted() != SIMT_BACKWARD) return;
+    ready_first = (ready_first + SIMT_MAX_THREADS - 1) % SIMT_MAX_THREADS;
+    *ready_at(0) = thread;
+}
+
 static simt_thread *take_ready(void) {
     uint32_t chosen = simt_choose(ready_count);
     simt_thread *thread = *ready_at(chosen);
@@ -179,7 +187,7 @@ void simt_turned(const simt_place *at) {
                   (unsigned long long)t->turns);
     }
     simt_self.turns_left = TURNS_A_SLICE;
-    simt_wake(t);
+    wake_last(t);
     simt_park("its turn", at);
 }
 
@@ -237,6 +245,7 @@ static void begin_thread(void) {
     simt_thread *t = simt_now.running;
     simt_copies_end();
     simt_wgmma_end();
+    simt_pool_end();
     t->done = true;
     simt_now.alive--;
     simt_warp_left(t->index);
@@ -256,6 +265,8 @@ static void run_block(simt_dim index, simt_dim size) {
     simt_warps_begin();
     simt_races_block();
     simt_wgmma_block();
+    simt_mbarrier_block();
+    simt_pool_block();
     for (uint32_t i = 0; i < simt_now.thread_count; i++) {
         simt_thread *t = &threads[i];
         t->tid = (simt_dim){i % size.x, i / size.x % size.y, i / size.x / size.y};

@@ -43,6 +43,7 @@ typedef struct simt_kernel {
     void (*run)(const uint8_t *parameters);
     uint32_t shared_bytes; /* of its own; dynamic shared memory follows */
     uint32_t most_threads; /* a block (__launch_bounds__) */
+    uint32_t least_blocks; /* at once on a multiprocessor (the same) */
     uint32_t parameter_count;
     const simt_parameter *parameters;
 } simt_kernel;
@@ -172,6 +173,17 @@ static inline void simt_wgmma_move(simt_register *registers, uint32_t to, uint32
 }
 /* fence.proxy.async: what the thread wrote into shared memory can be seen by wgmma, after a barrier. */
 void simt_proxy_fence(void);
+
+/* mbarriers (mbarrier.c), by their addresses in shared memory. Arriving gives the state, which nothing here takes. A
+ * wait says whether the phase of that parity is over; where it is not, a thread that `parks` is not told so before it
+ * is. */
+void simt_mbarrier_init(uint64_t address, uint64_t count, const simt_place *at);
+void simt_mbarrier_inval(uint64_t address, const simt_place *at);
+uint64_t simt_mbarrier_arrive(uint64_t address, uint32_t count, const simt_place *at);
+bool simt_mbarrier_wait(uint64_t address, uint32_t parity, bool parks, const simt_place *at);
+
+/* setmaxnreg: the running thread has `count` registers from here on (register_pool.c). */
+void simt_set_registers(uint32_t count, bool takes, const simt_place *at);
 
 void simt_turned(const simt_place *at);
 /* Before every jump back: threads that spin let others go on, and end with a message when that does not help. */

@@ -22,18 +22,18 @@ typedef struct product {
     const simt_place *at;
     uint64_t a, b; /* descriptors */
     bool accumulates;
-    uint32_t arrived;              /* threads that came to it */
-    uint32_t seen[SIMT_MAX_WARPS]; /* up to which time all its warps know what each warp did */
+    uint32_t arrived, warps;          /* threads that came to it; of which warps, a bit each */
+    uint32_t known[SIMT_MAX_THREADS]; /* up to which time all its threads know what each thread did */
     uint32_t a_rows[M * K / ELEMENTS], b_rows[MOST_N * K / ELEMENTS];
     uint32_t a_words[SIMT_GROUP_THREADS][A_WORDS];
     simt_register *registers[SIMT_GROUP_THREADS];
 } product;
 
-/* What is kept of every product of a block: until when its warps had it read shared memory. */
+/* What is kept of every product of a block: until when its threads had it read shared memory. */
 typedef struct reading {
     const simt_place *at;
-    uint32_t waited; /* threads that waited for it */
-    uint32_t times[SIMT_GROUP_WARPS];
+    uint32_t waited;                                            /* threads that waited for it */
+    uint32_t times[SIMT_GROUP_THREADS], last[SIMT_GROUP_WARPS]; /* last: of each warp */
 } reading;
 
 /* Products are numbered from 1. */
@@ -237,7 +237,7 @@ static void begin(warpgroup *g, product *p, const simt_wgmma *form, uint64_t a, 
     if (abs(form->scale_a) != 1 || abs(form->scale_b) != 1)
         simt_fail(at, "wgmma scales by %d and %d; 1 or -1 were expected", form->scale_a, form->scale_b);
     *p = (product){.form = form, .at = at, .a = a, .b = b, .accumulates = accumulates};
-    memset(p->seen, 0xff, sizeof p->seen);
+    memset(p->known, 0xff, sizeof p->known);
     if (!form->a) find_rows(a, M, form->transposed_a, p->a_rows, "A", at);
     find_rows(b, form->n, form->transposed_b, p->b_rows, "B", at);
     if (number >= g->room) {
@@ -267,11 +267,15 @@ static void join(const product *p, const simt_wgmma *form, uint64_t a, uint64_t 
     }
 }
 
+static void check_read(const product *p, uint32_t row) {
+    simt_mbarrier_check(row, SIMT_ROW, p->at);
+    simt_races_read_by_product(row, p->known, p->at);
+}
+
 /* All threads have come. */
 static void check_reads(const product *p) {
-    for (uint32_t i = 0; !p->form->a && i < M * K / ELEMENTS; i++)
-        simt_races_read_by_product(p->a_rows[i], p->seen, p->at);
-    for (uint32_t i = 0; i < p->form->n * K / ELEMENTS; i++) simt_races_read_by_product(p->b_rows[i], p->seen, p->at);
+    for (uint32_t i = 0; !p->form->a && i < M * K / ELEMENTS; i++) check_read(p, p->a_rows[i]);
+    for (uint32_t i = 0; i < p->form->n * K / ELEMENTS; i++) check_read(p, p->b_rows[i]);
 }
 
 static void check_fenced(const simt_register *r, uint32_t fences, const simt_place *at) {
@@ -316,10 +320,9 @@ void simt_wgmma_begin(const simt_wgmma *form, simt_register *registers, uint32_t
         join(p, form, a, b, accumulates, at);
     m->begun = number;
     take_registers(p, number, registers, fences, at);
-    const uint32_t *seen = simt_races_seen();
-    for (int w = 0; w < SIMT_MAX_WARPS; w++) {
-        if (seen[w] < p->seen[w]) p->seen[w] = seen[w];
-    }
+    uint32_t warp = 1u << thread / SIMT_LANES;
+    if (!(p->warps & warp) || !simt_races_is_by_warp()) simt_races_limit(p->known); /* a warp's first knows least */
+    p->warps |= warp;
     if (++p->arrived < SIMT_GROUP_THREADS) return;
     check_reads(p);
     for (uint32_t t = first; t < first + SIMT_GROUP_THREADS; t++) {
@@ -362,7 +365,7 @@ static void release(warpgroup *g, uint32_t number) {
             to->product = 0;
     }
     m->copy_count = left;
-    done->times[t / SIMT_LANES] = simt_races_now();
+    done->times[t] = done->last[t / SIMT_LANES] = simt_races_now();
     done->waited++;
 }
 
@@ -428,9 +431,20 @@ void simt_wgmma_end(void) {
                   "a wgmma that thread %u of the warpgroup did not come to before it ended", thread);
 }
 
+/* Whether the running thread knows that all threads of a warpgroup, but for its own warp's, had a product read. */
+static bool knows_end(const reading *r, uint32_t group) {
+    for (uint32_t w = 0; w < SIMT_GROUP_WARPS; w++) {
+        uint32_t warp = group * SIMT_GROUP_WARPS + w;
+        if (warp == simt_now.running->index / SIMT_LANES || r->last[w] <= simt_races_seen(warp)) continue;
+        for (uint32_t lane = 0; lane < SIMT_LANES; lane++) {
+            if (r->times[w * SIMT_LANES + lane] > simt_races_known(warp * SIMT_LANES + lane)) return false;
+        }
+    }
+    return true;
+}
+
 void simt_wgmma_check_write(uint64_t offset, uint32_t bytes, const simt_place *at) {
     if (!any) return;
-    const uint32_t *seen = simt_races_seen();
     for (uint32_t i = 0; i < SIMT_MAX_GROUPS; i++) {
         if (!groups[i].begun) continue;
         for (uint64_t row = offset / SIMT_ROW; row <= (offset + bytes - 1) / SIMT_ROW; row++) {
@@ -443,9 +457,7 @@ void simt_wgmma_check_write(uint64_t offset, uint32_t bytes, const simt_place *a
                           "threads waited for it",
                           (unsigned long long)offset, r->at->file, r->at->line);
             }
-            for (uint32_t w = 0; w < SIMT_GROUP_WARPS; w++) {
-                uint32_t warp = i * SIMT_GROUP_WARPS + w;
-                if (warp == simt_now.running->index / SIMT_LANES || r->times[w] <= seen[warp]) continue;
+            if (!knows_end(r, i)) {
                 simt_fail(
                     at,
                     "race in shared memory, byte %llu: this write and the wgmma in %s:%d, with no barrier between them",
