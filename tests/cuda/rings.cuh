@@ -70,6 +70,10 @@ template <ring_fault FAULT>
 static __device__ __forceinline__ void multiply_ring(ring &r, const ring_task &t, int consumer) {
     int thread = threadIdx.x % 128, lane = thread % 32, steps = t.k / RING_K;
     uint32_t parities = 0; // of the stages' next phase, a bit each
+    auto release = [&](int step) {
+        if (FAULT != ring_released_by_one_lane) __syncwarp();
+        if (lane == 0) MBARRIER_ARRIVE(&r.empty[step % RING_STAGES]);
+    };
     for (int tile = consumer; tile < t.tiles; tile += RING_CONSUMERS) {
         float d[RING_N / 2] = {};
         for (int i = tile * steps; i < (tile + 1) * steps; i++) {
@@ -87,12 +91,13 @@ static __device__ __forceinline__ void multiply_ring(ring &r, const ring_task &t
                 PRODUCT_SHARED(128, "bf16.bf16", 64, d, a, b, true, 0, 0); // fault: ring_full_not_waited ring_empty_not_waited ring_fence_missing ring_fence_too_early ring_filled_by_one_lane ring_waited_by_one_lane ring_asked_once
             }
             GROUP_COMMIT();
-            if (FAULT == ring_released_early && lane == 0) MBARRIER_ARRIVE(&r.empty[stage]);
-            GROUP_WAIT(0);
-            if (FAULT == ring_released_early) continue;
-            if (FAULT != ring_released_by_one_lane) __syncwarp();
-            if (lane == 0) MBARRIER_ARRIVE(&r.empty[stage]);
+            if (FAULT == ring_released_early) release(i);
+            if (i == tile * steps) continue;
+            GROUP_WAIT(1);
+            if (FAULT != ring_released_early) release(i - 1);
         }
+        GROUP_WAIT(0);
+        if (FAULT != ring_released_early) release((tile + 1) * steps - 1);
         for (int j = 0; j < RING_N / 2; j++) {
             int row = tile * RING_M + thread / 32 * 16 + lane / 4 + j / 2 % 2 * 8;
             t.d[row * RING_N + j / 4 * 8 + lane % 4 * 2 + j % 2] = d[j];

@@ -71,21 +71,26 @@ static mbarrier *find(uint64_t address, const char *doing, simt_access access, c
     return b;
 }
 
+static mbarrier *find_free(const simt_place *at) {
+    for (uint32_t i = 0; i < MOST; i++) {
+        if (!mbarriers[i].at) return &mbarriers[i];
+    }
+    simt_fail(at, "more than %d mbarriers of a block", MOST);
+}
+
 void simt_mbarrier_init(uint64_t address, uint64_t count, const simt_place *at) {
     if (count == 0 || count > MOST_ARRIVALS) {
         simt_fail(at, "mbarrier.init with a count of %llu; 1 to %d were expected", (unsigned long long)count,
                   MOST_ARRIVALS);
     }
     memset(simt_reach(SIMT_SHARED, address, BYTES, SIMT_WRITE, at), POISON, BYTES);
-    uint32_t i = 0;
-    while (i < MOST && mbarriers[i].at) i++;
-    if (i == MOST) simt_fail(at, "more than %d mbarriers of a block", MOST);
-    mbarriers[i] = (mbarrier){.at = at,
-                              .thread = simt_now.running->index,
-                              .time = simt_races_now(),
-                              .expected = (uint32_t)count,
-                              .pending = (uint32_t)count};
-    places[(address & 0xffffffffu) / BYTES] = (uint16_t)(i + 1);
+    mbarrier *b = find_free(at);
+    *b = (mbarrier){.at = at,
+                    .thread = simt_now.running->index,
+                    .time = simt_races_now(),
+                    .expected = (uint32_t)count,
+                    .pending = (uint32_t)count};
+    places[(address & 0xffffffffu) / BYTES] = (uint16_t)(b - mbarriers + 1);
     any = true;
 }
 
