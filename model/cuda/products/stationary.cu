@@ -48,7 +48,7 @@ static constexpr __host__ __device__ int stage_bytes(bool turned) {
 // Behind it the rows that rest, and the stages.
 struct __align__(128) stationary_memory {
     uint64_t full[STAGES][MULTIPLIERS], empty[STAGES];
-    float sums[MULTIPLIERS][GROUP_THREADS / 32][TILE_COLUMNS];
+    alignas(16) float sums[MULTIPLIERS][GROUP_THREADS / 32][TILE_COLUMNS];
 };
 
 static constexpr size_t memory_bytes(int64_t terms, bool turned) {

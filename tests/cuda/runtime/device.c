@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VERSION = 13000, PROCESSORS = 1 /* so that blocks have much to do */ };
+enum { VERSION = 13000 };
 
 cudaError_t cudaGetDeviceCount(int *count) {
     *count = 1;
@@ -39,6 +39,12 @@ void emulated_capability(int *major, int *minor) {
     if (given) sscanf(given, "%d.%d", major, minor);
 }
 
+/* One, so that blocks have much to do, or as many as SIMT_PROCESSORS says. */
+static int processors(void) {
+    const char *given = getenv("SIMT_PROCESSORS");
+    return given && atoi(given) > 0 ? atoi(given) : 1;
+}
+
 size_t emulated_most_shared(void) {
     int major, minor;
     emulated_capability(&major, &minor);
@@ -49,7 +55,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
     memset(properties, 0, sizeof *properties);
     snprintf(properties->name, sizeof properties->name, "emulated, no card");
     emulated_capability(&properties->major, &properties->minor);
-    properties->multiProcessorCount = PROCESSORS;
+    properties->multiProcessorCount = processors();
     properties->maxThreadsPerBlock = 1024;
     properties->maxThreadsPerMultiProcessor = 2048;
     properties->warpSize = 32;
