@@ -1,5 +1,7 @@
 /* A residual and the norm of its sum run in one pass where the device can: not a bit is different from the two run by
- * themselves, whatever reads the sum, and whoever else gives it a gradient. */
+ * themselves, whatever reads the sum, and whoever else gives it a gradient. Of a hidden layer and the linear that reads
+ * it the second's gradient becomes the first's without being made: the hidden bias alone may be summed in another
+ * order. */
 #include "model/differentiate.h"
 #include "model/ops.h"
 #include "tests/model/claims.h"
@@ -137,6 +139,94 @@ CLAIM(so_it_does_for_widths_that_do_not_fit_vectors_or_registers) {
                           {.compute = UPS_BF16, .width = 1032, .half = true},
                           {.compute = UPS_F32, .width = 1032}};
     compare_all(kinds, sizeof kinds / sizeof *kinds);
+}
+
+/* ---- hidden layers -------------------------------------------------------------------------------------------------
+ */
+
+typedef struct hidden_kind {
+    ups_dtype compute;
+    int64_t rows, width, hidden;
+    bool bare; /* without biases */
+} hidden_kind;
+
+static ups_value biased(ups_graph *g, ups_value x, int64_t width, const char *name, int index, bool bare) {
+    const int64_t features = ups_shape_last(ups_graph_info(g, x)->shape);
+    ups_graph_scope(g, "%s.%d", name, index);
+    ups_value weight = ups_graph_parameter(g, "weight", UPS_SHAPE(width, features),
+                                           (ups_init){.kind = UPS_INIT_NORMAL, .scale = 0.05f});
+    return ups_linear(g, x, weight, bare ? UPS_NO_VALUE : ups_graph_parameter(g, "bias", UPS_SHAPE(width), small), false);
+}
+
+/* Two hidden layers, a block each, and a third one whose values something else reads, too. */
+static model hidden_layers(const hidden_kind *k, bool unpaired) {
+    model m = begin(k->compute);
+    ups_graph *g = m.graph;
+    g->unpaired = unpaired;
+    ups_shape shape = UPS_SHAPE(k->rows, k->width);
+    ups_value x = linear_of(g, ups_graph_input(g, "x", UPS_F32, shape), k->width, "in", false);
+    for (int i = 0; i < 2; i++) {
+        ups_graph_begin_block(g);
+        x = ups_add(g, x, biased(g, ups_gelu(g, biased(g, x, k->hidden, "up", i, k->bare)), k->width, "down", i, k->bare));
+        ups_graph_end_block(g);
+    }
+    ups_value read_twice = ups_gelu(g, biased(g, x, k->width, "up", 2, k->bare));
+    x = ups_add(g, biased(g, read_twice, k->width, "down", 2, k->bare), read_twice);
+    m.loss = mean_square(g, linear_of(g, x, k->width, "out", true), ups_graph_input(g, "target", UPS_F32, shape));
+    ups_graph_differentiate(g, m.loss);
+    ready(&m);
+    upload_random(&m, "x", 0);
+    upload_random(&m, "target", 1);
+    return m;
+}
+
+static void compare_gradients(const model *m, const float *got, const float *expected) {
+    for (int32_t i = 0; i < ups_parameters_count(m->parameters); i++) {
+        const ups_parameter *p = ups_parameters_get(m->parameters, i);
+        const float *a = got + p->offset, *b = expected + p->offset;
+        if (strncmp(p->name, "up.", 3) == 0 && strstr(p->name, "bias"))
+            assert_true(difference(a, b, p->elements) < 1e-5);
+        else
+            assert_memory_equal(a, b, (size_t)p->elements * sizeof *a);
+    }
+}
+
+static void compare_hidden(const hidden_kind *k) {
+    model pairs = hidden_layers(k, false), alone = hidden_layers(k, true);
+    const bool fused = checkpointing != UPS_CHECKPOINTING_CHEAP; /* a linear and its GELU */
+    int counts[3];
+    count_pairs(pairs.graph, counts);
+    assert_int_equal(counts[UPS_FORWARD], 0);
+    assert_int_equal(counts[UPS_BACKWARD], k->compute != UPS_F32 && fused ? 2 : 0);
+    float *values = values_of(&pairs);
+    upload_values(&alone, values);
+    settings how = train;
+    for (int run_again = 0; run_again < 2; run_again++) {
+        how.accumulate = run_again;
+        run(&pairs, how);
+        run(&alone, how);
+        float *got = gradients_of(&pairs), *expected = gradients_of(&alone);
+        assert_true(loss_of(&pairs) == loss_of(&alone));
+        compare_gradients(&pairs, got, expected);
+        free(got);
+        free(expected);
+    }
+    free(values);
+    end(pairs);
+    end(alone);
+}
+
+CLAIM(a_hidden_layer_and_what_reads_it_give_the_bits_of_the_two) {
+    const hidden_kind kinds[] = {
+        {.compute = UPS_BF16, .rows = 130, .width = 256, .hidden = 512}, /* a card of 9.0 has a kernel for both at once */
+        {.compute = UPS_F16, .rows = 129, .width = 256, .hidden = 384, .bare = true},
+        {.compute = UPS_BF16, .rows = 12, .width = 24, .hidden = 40},
+        {.compute = UPS_F32, .rows = 12, .width = 24, .hidden = 40}};
+    for (int i = 0; i < 4; i++) {
+        for (checkpointing = UPS_CHECKPOINTING_NONE; checkpointing <= UPS_CHECKPOINTING_BLOCK; checkpointing++)
+            compare_hidden(&kinds[i]);
+    }
+    checkpointing = UPS_CHECKPOINTING_NONE;
 }
 
 /* In a profile a pair's time is its norm's. */
