@@ -215,7 +215,7 @@ static __device__ __forceinline__ uint4 gather_columns(const uint32_t (&x)[4]) {
     return high ? make_uint4(third, fourth, up[0], up[1]) : make_uint4(low[0], low[1], third, fourth);
 }
 
-// Where a lane's results of 32 columns go: rows r = 0 to 3 of it, eight columns.
+// Where a lane's results of a tile's first 32 columns go: rows r = 0 to 3 of it, eight columns.
 struct result_place {
     int64_t row, column, rows, columns;
 
@@ -237,67 +237,70 @@ template <ups_dtype TYPE> static __device__ __forceinline__ uint4 pack(const flo
     return pack_elements<WIDE>(TYPE, x).low;
 }
 
-// Sums of a row, of 32 columns from 32 `part` on, rounded.
+// Sums of a row, of 32 columns from 32 `part` on, with `added` of each pair of columns, rounded.
 template <ups_dtype TYPE>
-static __device__ __forceinline__ uint4 rounded(const tile_sums &sums, int part, int r, const float2 (&bias)[4]) {
+static __device__ __forceinline__ uint4 rounded(const tile_sums &sums, int part, int r, const uint32_t (&added)[TILE_COLUMNS / 8]) {
     uint32_t words[4];
 #pragma unroll
     for (int b = 0; b < 4; b++) {
-        const int j = 2 * (4 * part + b);
-        words[b] = pack_pair<TYPE>(sums[r / 2][r % 2][j] + bias[b].x, sums[r / 2][r % 2][j + 1] + bias[b].y);
+        const int block = 4 * part + b;
+        const float2 bias = unpack_pair<TYPE>(added[block]);
+        words[b] = pack_pair<TYPE>(sums[r / 2][r % 2][2 * block] + bias.x, sums[r / 2][r % 2][2 * block + 1] + bias.y);
     }
     return gather_columns(words);
 }
 
 template <ups_dtype TYPE>
-static __device__ __forceinline__ void store_products(const stationary_call &c, const tile_sums &sums, result_place at, bool gelus) {
-    const int quarter = threadIdx.x % 4;
+static __device__ __forceinline__ void store_products(const stationary_call &c, const tile_sums &sums, const result_place &at,
+                                                      const uint32_t (&bias)[TILE_COLUMNS / 8], bool gelus) {
 #pragma unroll
-    for (int part = 0; part < TILE_COLUMNS / 32; part++, at.column += 32) {
-        float2 bias[4] = {};
-#pragma unroll
-        for (int b = 0; b < 4; b++) {
-            const int64_t column = at.column - quarter * WIDE + b * WIDE + quarter * 2;
-            if (c.bias) bias[b] = unpack_pair<TYPE>(*(const uint32_t *)(c.bias + column));
-        }
+    for (int part = 0; part < TILE_COLUMNS / 32; part++) {
 #pragma unroll
         for (int r = 0; r < 4; r++) {
             const uint4 d = rounded<TYPE>(sums, part, r, bias);
             if (!at.has(r)) continue;
-            *(uint4 *)(c.d + at.element(r)) = d;
+            *(uint4 *)(c.d + at.element(r) + part * 32) = d;
             if (!gelus) continue;
             float x[WIDE];
             unpack<TYPE>(d, x);
 #pragma unroll
             for (int i = 0; i < WIDE; i++) x[i] = gelu::value(x[i]);
-            *(uint4 *)(c.y + at.element(r)) = pack<TYPE>(x);
+            *(uint4 *)(c.y + at.element(r) + part * 32) = pack<TYPE>(x);
         }
     }
 }
 
-// The next 32 columns' h is on its way while those before are worked on.
+// What GELU's gradient is taken of, of 32 columns: two such parts are on their way at once, the first two of a tile while it is
+// multiplied.
+struct hidden_part {
+    uint4 of_row[4];
+
+    __device__ __forceinline__ void load(const stationary_call &c, const result_place &at, int part) {
+#pragma unroll
+        for (int r = 0; r < 4; r++) of_row[r] = at.has(r) ? *(const uint4 *)(c.h + at.element(r) + part * 32) : uint4{};
+    }
+};
+
 template <ups_dtype TYPE>
-static __device__ __forceinline__ void store_gradients(const stationary_call &c, const tile_sums &sums, result_place at,
+static __device__ __forceinline__ void store_gradients(const stationary_call &c, const tile_sums &sums, const result_place &at,
+                                                       hidden_part (&h)[2],
                                                        float (&of_columns)[GROUP_THREADS / 32][TILE_COLUMNS]) {
-    const float2 none[4] = {};
-    uint4 h[4];
-    const auto load = [&](int r, int64_t further) { h[r] = at.has(r) ? *(const uint4 *)(c.h + at.element(r) + further) : uint4{}; };
+    const uint32_t none[TILE_COLUMNS / 8] = {};
 #pragma unroll
-    for (int r = 0; r < 4; r++) load(r, 0);
-#pragma unroll
-    for (int part = 0; part < TILE_COLUMNS / 32; part++, at.column += 32) {
+    for (int part = 0; part < TILE_COLUMNS / 32; part++) {
         float totals[WIDE] = {};
+        const hidden_part of = h[part % 2];
+        if (part + 2 < TILE_COLUMNS / 32) h[part % 2].load(c, at, part + 2);
 #pragma unroll
         for (int r = 0; r < 4; r++) {
             float x[WIDE], d[WIDE];
-            unpack<TYPE>(h[r], x);
-            if (part + 1 < TILE_COLUMNS / 32) load(r, 32);
+            unpack<TYPE>(of.of_row[r], x);
             unpack<TYPE>(rounded<TYPE>(sums, part, r, none), d);
 #pragma unroll
             for (int i = 0; i < WIDE; i++) x[i] = d[i] * gelu::slope(x[i]);
             const uint4 made = pack<TYPE>(x);
             if (!at.has(r)) continue;
-            *(uint4 *)(c.d + at.element(r)) = made;
+            *(uint4 *)(c.d + at.element(r) + part * 32) = made;
             unpack<TYPE>(made, x);
 #pragma unroll
             for (int i = 0; i < WIDE; i++) totals[i] += x[i];
@@ -345,12 +348,21 @@ static __device__ __forceinline__ void multiply_all(const stationary_call &c, st
             const int column = (share.first_tile(c) + tile) * TILE_COLUMNS;
             const result_place to = {row + row_of_lane, column + lane % 4 * WIDE, c.rows, c.columns};
             tile_sums sums;
+            uint32_t bias[TILE_COLUMNS / 8] = {};
+            hidden_part h[2];
+#pragma unroll
+            for (int b = 0; b < TILE_COLUMNS / 8; b++) {
+                if (c.bias) bias[b] = *(const uint32_t *)(c.bias + column + b * 8 + lane % 4 * 2);
+            }
+            if (KIND == UPS_CUDA_STATIONARY_GELU_GRADIENT) {
+                for (int part = 0; part < 2; part++) h[part].load(c, to, part);
+            }
             multiply_tile<TYPE, TURNED>(c, m, resting, stages, at, phases, sums);
             if (KIND != UPS_CUDA_STATIONARY_GELU_GRADIENT) {
-                store_products<TYPE>(c, sums, to, KIND == UPS_CUDA_STATIONARY_GELU);
+                store_products<TYPE>(c, sums, to, bias, KIND == UPS_CUDA_STATIONARY_GELU);
                 continue;
             }
-            store_gradients<TYPE>(c, sums, to, m.sums[group]);
+            store_gradients<TYPE>(c, sums, to, h, m.sums[group]);
             if (c.partials) store_column_sums(c, group, share.tile_row(c), column, m.sums[group]);
         }
     }
