@@ -35,12 +35,15 @@ def warps(name):
 DEVICE = "test_device_emulated", "cuda.test_device.forward", {}
 OPTIMIZER = "test_ops_emulated", "cuda.test_ops.forward", {}
 MUON = "optimizer_steps_emulated ups", "cuda.muon", {}
+STATIONARY = "test_stationary", "cuda.test_stationary.forward", {}
+SHARED = "test_stationary", "cuda.test_stationary.backward", {} # rows of tiles, by blocks
+PAIRS = "test_pairs_emulated", "cuda.test_pairs.random", {}
 FP8 = "test_fp8", "cuda.test_fp8.forward", {}
 FP8_89 = "test_fp8_89", "cuda.test_fp8_89.forward", {}
 # file, words as they stand, once, and as they are changed; what is to notice: targets, a test of CTest, its environment
 MUTATIONS = [
     ("activation.cu", "y * (1.0f + x * (1.0f - y))", "y * (1.0f + x * y)", ops("silu")),
-    ("activation.cu", "x < 0.0f ? negative", "x > 0.0f ? negative", ops("gelu")),
+    ("gelu.cuh", "x < 0.0f ? negative", "x > 0.0f ? negative", ops("gelu")),
     ("activation.cu", "sums[i] += v[i];", "sums[i] = v[i];", ops("linear_gelu")),
     ("activation.cu", "inverse ? coshf(u) : 1.0f / sqrtf(1.0f + u * u)", "inverse ? coshf(u) : 1.0f / (1.0f + u * u)", ops("bound")),
     ("attention/attention.cu", "total[i] = total[i] * before + sum", "total[i] = total[i] + sum", ops("attention")),
@@ -51,7 +54,7 @@ MUTATIONS = [
     ("attention/attention_groups.cu", "s[0][j] = s[1][j] = -INFINITY;", "s[0][j] = s[1][j] = 0.0f;", ops("attention")),
     ("attention/attention_groups_backward.cu", "(d[i][j] + delta[i])", "d[i][j]", ops("attention")),
     ("attention/attention_groups_backward.cu", "        show_to_groups();\n        meet_group(group);", "        meet_group(group);", races("attention")),
-    ("attention/groups.cuh", "(uint32_t)(rows + columns * (stride >> 3))", "(uint32_t)(rows + columns * (stride >> 4))", ops("attention")),
+    ("groups.cuh", "(uint32_t)(rows + columns * (stride >> 3))", "(uint32_t)(rows + columns * (stride >> 4))", ops("attention")),
     ("attention/attention_short.cuh", "pack_pair<TYPE>(pair.x * by, pair.y * by)", "pack_pair<TYPE>(pair.x * by, pair.y)", ops("attention")),
     ("attention/attention_short.cuh", "if (own) load_matrices(a[m], own + m * 16 * PITCH + k * 16);", "", warps("attention")),
     ("attention/attention_short.cu", "total[m][i] = total[m][i] * before + sum", "total[m][i] += sum", warps("attention")),
@@ -80,7 +83,15 @@ MUTATIONS = [
     ("products/plain.cu", "first < p.depth; first += TILE)", "first < p.depth; first += p.depth)", ops("linear")),
     ("products/plain.cu", "if (transposed) return {{(void *)data, m.dtype}, m.columns, 1, one};", "", ops("linear")),
     ("products/plain.cu", "index * m.stride + row * m.row", "row * m.row", MUON),
-    ("reduce.cu", "block < blocks; block += ADD_LANES)", "block < blocks; block += blocks)", ops("layer_norm")),
+    ("products/stationary.cu", "x[i] = d[i] * gelu::slope(x[i]);", "x[i] = d[i];", PAIRS),
+    ("products/stationary.cu", "if (at.round > 0) phase_wait", "if (false) phase_wait", STATIONARY),
+    ("products/stationary.cu", "    show_to_groups();\n    __syncwarp();", "    __syncwarp();", STATIONARY),
+    ("products/stationary.cu", "group_wait<1>();", "", STATIONARY),
+    ("products/stationary.cu", "return (int)(at % c.shares) * tiles(c);", "return 0;", SHARED),
+    ("products/stationary.cu", "high ? low[0] : up[0], 2)", "high ? up[0] : low[0], 2)", STATIONARY),
+    ("products/stationary.cu", "warp < GROUP_THREADS / 32; warp++) sum +=", "warp < 3; warp++) sum +=", STATIONARY),
+    ("products/stationary.cu", "copy_async_16(place, row < left ? at : from, row < left);", "copy_async_16(place, row < left ? at : from, true);", STATIONARY),
+    ("reduce.cu", "block < blocks; block += LANES)", "block < blocks; block += blocks)", ops("layer_norm")),
     ("resample.cu", "fine % 2 && cell == fine - 1 ? 1.0f : 0.5f", "0.5f", ops("coarsen")),
     ("resample.cu", "i == 3 && fine % 2 ? 0.0f : 0.25f", "0.25f", ops("refine")),
     ("spectral.cu", "term < t.terms; term += TERMS)", "term < min(t.terms, 4 * TERMS); term += TERMS)", ops("spectral")),
