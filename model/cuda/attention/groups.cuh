@@ -1,8 +1,8 @@
-// Attention by products of four warps at once (model/cuda/groups.cuh): rows of a head in slabs, and products of tiles of them.
+// Attention by products of four warps at once (model/cuda/matrices/groups.cuh): rows of a head in slabs, and products of tiles of them.
 // Fragments and results are those of matrix_tiles.
 #pragma once
 #include "model/cuda/attention/attention_short.cuh"
-#include "model/cuda/groups.cuh"
+#include "model/cuda/matrices/groups.cuh"
 
 enum { BLOCK_GROUPS = 2, BLOCK_WARPS = 4 * BLOCK_GROUPS };
 

@@ -5,7 +5,7 @@
 // eight of them lie in different banks. Of the OWN x STREAM scores a thread holds ROWS x COLUMNS, of an OWN x D result
 // ROWS x RESULTS: rows row(i), columns column(j) and result_column(j). GROUP neighbouring lanes have the same rows.
 #pragma once
-#include "model/cuda/matrices.cuh"
+#include "model/cuda/matrices/shared.cuh"
 
 enum { TILE_THREADS = 128 };
 

@@ -9,7 +9,7 @@
 // stage has waited for the products of all stages a ring before it, and so, where a tile has no fewer stages than the ring, for
 // those that read these terms last.
 #include "model/cuda/gelu.cuh"
-#include "model/cuda/groups.cuh"
+#include "model/cuda/matrices/groups.cuh"
 #include "model/cuda/reduce.cuh"
 extern "C" {
 #include "model/cuda/products/stationary.h"
@@ -92,28 +92,29 @@ struct block_shares {
 
 // ---- copying ----------------------------------------------------------------------------------------------------------
 
-// 64 columns of some rows, `pitch` elements apart, to slabs: eight lanes have a row. Rows from `left` on are zeros.
-static __device__ __forceinline__ void copy_rows(const uint16_t *from, int64_t pitch, int rows, int64_t left, slab_rows to) {
+// 64 columns of ROWS rows, `pitch` elements apart, to slabs: eight lanes have a row. Rows from `left` on are zeros.
+template <int ROWS>
+static __device__ __forceinline__ void copy_rows(const uint16_t *from, int64_t pitch, int64_t left, slab_rows to) {
     enum { AT_ONCE = GROUP_THREADS / 8 };
     const int piece = threadIdx.x % 8, first = threadIdx.x % GROUP_THREADS / 8;
     const uint16_t *at = from + first * pitch + piece * WIDE;
     unsigned char *place = to.from(first).data + piece * to.stride;
-#pragma unroll 8
-    for (int row = first; row < rows; row += AT_ONCE) {
-        copy_async_16(place, row < left ? at : from, row < left);
+#pragma unroll
+    for (int row = 0; row < ROWS; row += AT_ONCE) {
+        const bool present = first + row < left;
+        copy_async_16(place + row * 16, present ? at : from, present);
         at += AT_ONCE * pitch;
-        place += AT_ONCE * 16;
     }
 }
 
 // A stage: 64 terms of 128 columns.
 template <bool TURNED>
 static __device__ __forceinline__ void copy_stage(const stationary_call &c, int column, int term, slab_rows to) {
-    if (!TURNED) return copy_rows(c.b + (int64_t)column * c.terms + term, c.terms, TILE_COLUMNS, TILE_COLUMNS, to);
+    if (!TURNED) return copy_rows<TILE_COLUMNS>(c.b + (int64_t)column * c.terms + term, c.terms, TILE_COLUMNS, to);
     const uint16_t *from = c.b + (int64_t)term * c.columns + column;
 #pragma unroll
     for (int half = 0; half < TILE_COLUMNS; half += 64)
-        copy_rows(from + half, c.columns, DEPTH, DEPTH, {to.data + half / 8 * to.stride, to.stride});
+        copy_rows<DEPTH>(from + half, c.columns, DEPTH, {to.data + half / 8 * to.stride, to.stride});
 }
 
 // What this thread has copied of the stage is there: its warp tells it.
@@ -134,8 +135,8 @@ static __device__ __forceinline__ void copy_all(const stationary_call &c, statio
             for (int term = 0; term < c.terms; term += DEPTH) {
                 if (at.round > 0) phase_wait(&m.empty[at.stage], (at.round - 1) & 1);
                 if (tile == 0)
-                    copy_rows(c.a + row * c.terms + term, c.terms, TILE_ROWS, c.rows - row,
-                              {resting.data + term / 8 * resting.stride, resting.stride});
+                    copy_rows<TILE_ROWS>(c.a + row * c.terms + term, c.terms, c.rows - row,
+                                         {resting.data + term / 8 * resting.stride, resting.stride});
                 copy_stage<TURNED>(c, (share.first_tile(c) + tile) * TILE_COLUMNS, term,
                                    {stages.data + at.stage * stage_bytes(TURNED), stages.stride});
                 copy_async_commit();

@@ -6,7 +6,7 @@
 // rows of a slab are what the matrix units call a core matrix, whichever way they read it. Between slabs are 64 bytes, so that
 // lanes that write two slabs at once meet different banks.
 #pragma once
-#include "model/cuda/matrices.cuh"
+#include "model/cuda/matrices/shared.cuh"
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define HAS_GROUPS 1
