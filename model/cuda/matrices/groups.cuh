@@ -46,6 +46,10 @@ template <int LEFT> static __device__ __forceinline__ void group_wait() {
 static __device__ __forceinline__ void show_to_groups() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
+// What this thread has come to know of shared memory, products that it begins from here on read.
+static __device__ __forceinline__ void see_for_groups() {
+    show_to_groups();
+}
 // The compiler does not move what uses these across.
 template <int N> static __device__ __forceinline__ void hold(float (&x)[2][N]) {
 #pragma unroll
@@ -150,6 +154,10 @@ static __device__ __forceinline__ void phases_begin(uint64_t *barrier, int arriv
 }
 static __device__ __forceinline__ void phase_arrive(uint64_t *barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+// This thread arrives when all that it has begun to copy is there, and goes on.
+static __device__ __forceinline__ void phase_arrive_when_copied(uint64_t *barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
 static __device__ __forceinline__ void phase_wait(uint64_t *barrier, uint32_t phase) {
     uint32_t over;

@@ -21,9 +21,8 @@ enum {
     DEPTH = 64, // terms of a stage
     STEP = 16,  // terms of a product
     MOST_TERMS = 512,
-    STAGES = 5,       // at most: no more than a tile has
+    STAGES = 5, // at most: no more than a tile has
     FEWEST_STAGES = 4,
-    IN_FLIGHT = 2,    // stages behind the one that is copied, which are told of when they are there
     MULTIPLIERS = 2,
     BLOCK_THREADS = (1 + MULTIPLIERS) * GROUP_THREADS,
     COPIER_REGISTERS = 40, // of 168 that a thread begins with; multipliers take what is left
@@ -35,10 +34,9 @@ struct stationary_call {
     const uint16_t *a, *b, *bias, *h;
     uint16_t *d, *y;
     float *partials; // (rows of tiles, columns); null: no sums
-    int64_t rows, tile_rows;
-    int columns, terms;
-    int stages;
-    int shares; // of a row of tiles, for several blocks
+    int64_t rows;
+    int columns, terms, stages;
+    int shares, all_shares; // of a row of tiles, for several blocks, and of all
 };
 
 static constexpr __host__ __device__ int stage_bytes(bool turned) {
@@ -67,36 +65,29 @@ struct stage_cursor {
         if (++stage == c.stages) stage = 0, round++;
         if (++of_tile == c.terms / DEPTH) of_tile = 0, group ^= 1;
     }
-};
-
-// The shares of rows of tiles that a block has.
-struct block_shares {
-    int64_t at = blockIdx.x;
-
-    __device__ __forceinline__ bool any(const stationary_call &c) const {
-        return at < c.tile_rows * c.shares;
-    }
-    __device__ __forceinline__ void go_on() {
-        at += gridDim.x;
-    }
-    __device__ __forceinline__ int64_t tile_row(const stationary_call &c) const {
-        return at / c.shares;
-    }
-    __device__ __forceinline__ int tiles(const stationary_call &c) const {
-        return c.columns / TILE_COLUMNS / c.shares;
-    }
-    __device__ __forceinline__ int first_tile(const stationary_call &c) const {
-        return (int)(at % c.shares) * tiles(c);
+    __device__ __forceinline__ void skip_tile(const stationary_call &c) {
+        for (stage += c.terms / DEPTH; stage >= c.stages; stage -= c.stages) round++;
+        group ^= 1;
     }
 };
+
+// Some or all tiles of a row of tiles. A block has every gridDim.x-th such share.
+struct tile_share {
+    int tile_row, first, end;
+};
+static __device__ __forceinline__ tile_share share_of(const stationary_call &c, int index) {
+    const int tiles = c.columns / TILE_COLUMNS / c.shares, first = index % c.shares * tiles;
+    return {index / c.shares, first, first + tiles};
+}
 
 // ---- copying ----------------------------------------------------------------------------------------------------------
 
-// 64 columns of ROWS rows, `pitch` elements apart, to slabs: eight lanes have a row. Rows from `left` on are zeros.
+// 64 columns of ROWS rows, `pitch` elements apart, to slabs. Rows from `left` on are zeros. A warp has four whole rows at once; of
+// eight lanes, which write together, two have a row, so that they meet different banks.
 template <int ROWS>
 static __device__ __forceinline__ void copy_rows(const uint16_t *from, int64_t pitch, int64_t left, slab_rows to) {
     enum { AT_ONCE = GROUP_THREADS / 8 };
-    const int piece = threadIdx.x % 8, first = threadIdx.x % GROUP_THREADS / 8;
+    const int lane = threadIdx.x % 32, piece = lane / 8 * 2 + lane % 2, first = threadIdx.x % GROUP_THREADS / 32 * 4 + lane / 2 % 4;
     const uint16_t *at = from + first * pitch + piece * WIDE;
     unsigned char *place = to.from(first).data + piece * to.stride;
 #pragma unroll
@@ -117,39 +108,27 @@ static __device__ __forceinline__ void copy_stage(const stationary_call &c, int 
         copy_rows<DEPTH>(from + half, c.columns, DEPTH, {to.data + half / 8 * to.stride, to.stride});
 }
 
-// What this thread has copied of the stage is there: its warp tells it.
-static __device__ __forceinline__ void tell_full(stationary_memory &m, stage_cursor &told, const stationary_call &c) {
-    show_to_groups();
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) phase_arrive(&m.full[told.stage][told.group]);
-    told.go_on(c);
-}
-
 template <bool TURNED>
 static __device__ __forceinline__ void copy_all(const stationary_call &c, stationary_memory &m, slab_rows resting, slab_rows stages) {
-    stage_cursor at, told;
-    int untold = 0;
-    for (block_shares share; share.any(c); share.go_on()) {
-        const int64_t row = share.tile_row(c) * TILE_ROWS;
-        for (int tile = 0; tile < share.tiles(c); tile++) {
+    stage_cursor at;
+    for (int index = blockIdx.x; index < c.all_shares; index += gridDim.x) {
+        const tile_share share = share_of(c, index);
+        const int64_t row = (int64_t)share.tile_row * TILE_ROWS;
+#pragma unroll 1
+        for (int tile = share.first; tile < share.end; tile++) {
+#pragma unroll 1
             for (int term = 0; term < c.terms; term += DEPTH) {
                 if (at.round > 0) phase_wait(&m.empty[at.stage], (at.round - 1) & 1);
-                if (tile == 0)
+                if (tile == share.first)
                     copy_rows<TILE_ROWS>(c.a + row * c.terms + term, c.terms, c.rows - row,
                                          {resting.data + term / 8 * resting.stride, resting.stride});
-                copy_stage<TURNED>(c, (share.first_tile(c) + tile) * TILE_COLUMNS, term,
-                                   {stages.data + at.stage * stage_bytes(TURNED), stages.stride});
-                copy_async_commit();
+                copy_stage<TURNED>(c, tile * TILE_COLUMNS, term, {stages.data + at.stage * stage_bytes(TURNED), stages.stride});
+                phase_arrive_when_copied(&m.full[at.stage][at.group]);
                 at.go_on(c);
-                if (++untold <= IN_FLIGHT) continue;
-                copy_async_wait<IN_FLIGHT>();
-                tell_full(m, told, c);
-                untold--;
             }
         }
     }
     copy_async_wait<0>();
-    for (; untold > 0; untold--) tell_full(m, told, c);
 }
 
 // ---- multiplying ------------------------------------------------------------------------------------------------------
@@ -180,6 +159,7 @@ static __device__ __forceinline__ void multiply_tile(const stationary_call &c, s
         const int stage = at.stage;
         phase_wait(&m.full[stage][group], phases >> stage & 1);
         phases ^= 1u << stage;
+        see_for_groups();
         hold(sums);
         group_begin();
 #pragma unroll
@@ -198,10 +178,12 @@ static __device__ __forceinline__ void multiply_tile(const stationary_call &c, s
         }
         before = stage;
         at.go_on(c);
+        if (k + 1 < tile_stages) continue;
+        group_wait<0>(); // here, so that the compiler does not move the news behind what becomes of the sums
+        tell_empty(m, before);
     }
     group_wait<0>();
     hold(sums);
-    tell_empty(m, before);
 }
 
 // ---- results ----------------------------------------------------------------------------------------------------------
@@ -217,14 +199,15 @@ static __device__ __forceinline__ uint4 gather_columns(const uint32_t (&x)[4]) {
 }
 
 // Where a lane's results of a tile's first 32 columns go: rows r = 0 to 3 of it, eight columns.
-struct result_place {
+// ALL: the tile's rows are all there.
+template <bool ALL> struct result_place {
     int64_t row, column, rows, columns;
 
     __device__ __forceinline__ int64_t row_of(int r) const {
         return row + r / 2 * GROUP_ROWS + r % 2 * 8;
     }
     __device__ __forceinline__ bool has(int r) const {
-        return row_of(r) < rows;
+        return ALL || row_of(r) < rows;
     }
     __device__ __forceinline__ int64_t element(int r) const {
         return row_of(r) * columns + column;
@@ -251,8 +234,8 @@ static __device__ __forceinline__ uint4 rounded(const tile_sums &sums, int part,
     return gather_columns(words);
 }
 
-template <ups_dtype TYPE>
-static __device__ __forceinline__ void store_products(const stationary_call &c, const tile_sums &sums, const result_place &at,
+template <ups_dtype TYPE, bool ALL>
+static __device__ __forceinline__ void store_products(const stationary_call &c, const tile_sums &sums, const result_place<ALL> &at,
                                                       const uint32_t (&bias)[TILE_COLUMNS / 8], bool gelus) {
 #pragma unroll
     for (int part = 0; part < TILE_COLUMNS / 32; part++) {
@@ -276,26 +259,25 @@ static __device__ __forceinline__ void store_products(const stationary_call &c, 
 struct hidden_part {
     uint4 of_row[4];
 
-    __device__ __forceinline__ void load(const stationary_call &c, const result_place &at, int part) {
-#pragma unroll
-        for (int r = 0; r < 4; r++) of_row[r] = at.has(r) ? *(const uint4 *)(c.h + at.element(r) + part * 32) : uint4{};
+    template <bool ALL>
+    __device__ __forceinline__ void load(const stationary_call &c, const result_place<ALL> &at, int part, int r) {
+        of_row[r] = at.has(r) ? *(const uint4 *)(c.h + at.element(r) + part * 32) : uint4{};
     }
 };
 
-template <ups_dtype TYPE>
-static __device__ __forceinline__ void store_gradients(const stationary_call &c, const tile_sums &sums, const result_place &at,
+template <ups_dtype TYPE, bool ALL>
+static __device__ __forceinline__ void store_gradients(const stationary_call &c, const tile_sums &sums, const result_place<ALL> &at,
                                                        hidden_part (&h)[2],
                                                        float (&of_columns)[GROUP_THREADS / 32][TILE_COLUMNS]) {
     const uint32_t none[TILE_COLUMNS / 8] = {};
 #pragma unroll
     for (int part = 0; part < TILE_COLUMNS / 32; part++) {
         float totals[WIDE] = {};
-        const hidden_part of = h[part % 2];
-        if (part + 2 < TILE_COLUMNS / 32) h[part % 2].load(c, at, part + 2);
 #pragma unroll
         for (int r = 0; r < 4; r++) {
             float x[WIDE], d[WIDE];
-            unpack<TYPE>(of.of_row[r], x);
+            unpack<TYPE>(h[part % 2].of_row[r], x);
+            if (part + 2 < TILE_COLUMNS / 32) h[part % 2].load(c, at, part + 2, r);
             unpack<TYPE>(rounded<TYPE>(sums, part, r, none), d);
 #pragma unroll
             for (int i = 0; i < WIDE; i++) x[i] = d[i] * gelu::slope(x[i]);
@@ -320,51 +302,60 @@ static __device__ __forceinline__ void store_gradients(const stationary_call &c,
 }
 
 // Sums of the tile's rows, of what its warps have.
-static __device__ __forceinline__ void store_column_sums(const stationary_call &c, int group, int64_t tile_row, int column,
+static __device__ __forceinline__ void store_column_sums(const stationary_call &c, int group, int tile_row, int column,
                                                          const float (&of_columns)[GROUP_THREADS / 32][TILE_COLUMNS]) {
+    static_assert(TILE_COLUMNS == GROUP_THREADS, "a thread adds a column's sums");
     const int own = threadIdx.x % GROUP_THREADS;
     meet_group(group);
     float sum = 0.0f;
 #pragma unroll
     for (int warp = 0; warp < GROUP_THREADS / 32; warp++) sum += of_columns[warp][own];
-    c.partials[tile_row * c.columns + column + own] = sum;
+    c.partials[(int64_t)tile_row * c.columns + column + own] = sum;
     meet_group(group);
+}
+
+// A tile from its first stage to its results.
+template <ups_dtype TYPE, bool TURNED, ups_cuda_stationary_kind KIND, bool ALL>
+static __device__ __forceinline__ void make_tile(const stationary_call &c, stationary_memory &m, slab_rows resting, slab_rows stages,
+                                                 stage_cursor &at, uint32_t &phases, int tile_row, int column) {
+    const int lane = threadIdx.x % 32, row_of_lane = threadIdx.x / 32 % 4 * 16 + lane / 4, group = at.group;
+    const result_place<ALL> to = {(int64_t)tile_row * TILE_ROWS + row_of_lane, column + lane % 4 * WIDE, c.rows, c.columns};
+    tile_sums sums;
+    if (KIND == UPS_CUDA_STATIONARY_GELU_GRADIENT) {
+        hidden_part h[2];
+#pragma unroll
+        for (int i = 0; i < 8; i++) h[i / 4].load(c, to, i / 4, i % 4);
+        multiply_tile<TYPE, TURNED>(c, m, resting, stages, at, phases, sums);
+        store_gradients<TYPE>(c, sums, to, h, m.sums[group]);
+        if (c.partials) store_column_sums(c, group, tile_row, column, m.sums[group]);
+        return;
+    }
+    uint32_t bias[TILE_COLUMNS / 8] = {};
+#pragma unroll
+    for (int b = 0; b < TILE_COLUMNS / 8; b++) {
+        if (c.bias) bias[b] = *(const uint32_t *)(c.bias + column + b * 8 + lane % 4 * 2);
+    }
+    multiply_tile<TYPE, TURNED>(c, m, resting, stages, at, phases, sums);
+    store_products<TYPE>(c, sums, to, bias, KIND == UPS_CUDA_STATIONARY_GELU);
 }
 
 template <ups_dtype TYPE, bool TURNED, ups_cuda_stationary_kind KIND>
 static __device__ __forceinline__ void multiply_all(const stationary_call &c, stationary_memory &m, slab_rows resting,
                                                     slab_rows stages, int group) {
-    static_assert(TILE_COLUMNS == GROUP_THREADS, "a thread adds a column's sums");
-    const int lane = threadIdx.x % 32, row_of_lane = threadIdx.x / 32 % 4 * 16 + lane / 4, tile_stages = c.terms / DEPTH;
     stage_cursor at;
     uint32_t phases = 0;
-    for (block_shares share; share.any(c); share.go_on()) {
-        const int64_t row = share.tile_row(c) * TILE_ROWS;
+    for (int index = blockIdx.x; index < c.all_shares; index += gridDim.x) {
+        const tile_share share = share_of(c, index);
+        const bool all = (int64_t)(share.tile_row + 1) * TILE_ROWS <= c.rows;
 #pragma unroll 1
-        for (int tile = 0; tile < share.tiles(c); tile++) {
-            if (at.group != group) {
-                for (int k = 0; k < tile_stages; k++) at.go_on(c);
-                continue;
-            }
-            const int column = (share.first_tile(c) + tile) * TILE_COLUMNS;
-            const result_place to = {row + row_of_lane, column + lane % 4 * WIDE, c.rows, c.columns};
-            tile_sums sums;
-            uint32_t bias[TILE_COLUMNS / 8] = {};
-            hidden_part h[2];
-#pragma unroll
-            for (int b = 0; b < TILE_COLUMNS / 8; b++) {
-                if (c.bias) bias[b] = *(const uint32_t *)(c.bias + column + b * 8 + lane % 4 * 2);
-            }
-            if (KIND == UPS_CUDA_STATIONARY_GELU_GRADIENT) {
-                for (int part = 0; part < 2; part++) h[part].load(c, to, part);
-            }
-            multiply_tile<TYPE, TURNED>(c, m, resting, stages, at, phases, sums);
-            if (KIND != UPS_CUDA_STATIONARY_GELU_GRADIENT) {
-                store_products<TYPE>(c, sums, to, bias, KIND == UPS_CUDA_STATIONARY_GELU);
-                continue;
-            }
-            store_gradients<TYPE>(c, sums, to, h, m.sums[group]);
-            if (c.partials) store_column_sums(c, group, share.tile_row(c), column, m.sums[group]);
+        for (int tile = share.first; tile < share.end; tile++) {
+            const int column = tile * TILE_COLUMNS;
+            if (at.group != group)
+                at.skip_tile(c);
+            else if (all)
+                make_tile<TYPE, TURNED, KIND, true>(c, m, resting, stages, at, phases, share.tile_row, column);
+            else
+                make_tile<TYPE, TURNED, KIND, false>(c, m, resting, stages, at, phases, share.tile_row, column);
         }
     }
 }
@@ -380,7 +371,7 @@ static __global__ void __launch_bounds__(BLOCK_THREADS, 1) stationary_rows(const
     const int group = uniform(threadIdx.x / GROUP_THREADS);
     if (threadIdx.x == 0) {
         for (int stage = 0; stage < STAGES; stage++) {
-            for (int each = 0; each < MULTIPLIERS; each++) phases_begin(&m.full[stage][each], GROUP_THREADS / 32);
+            for (int each = 0; each < MULTIPLIERS; each++) phases_begin(&m.full[stage][each], GROUP_THREADS);
             phases_begin(&m.empty[stage], GROUP_THREADS / 32);
         }
     }
@@ -397,16 +388,17 @@ static __global__ void __launch_bounds__(BLOCK_THREADS, 1) stationary_rows(const
 
 // ---- host -------------------------------------------------------------------------------------------------------------
 
+static int64_t tile_rows_of(const ups_cuda_stationary *p) {
+    return (p->rows + TILE_ROWS - 1) / TILE_ROWS;
+}
+
 bool ups_cuda_stationary_fits(ups_device *device, const ups_cuda_stationary *p) {
     if (ups_cuda_only_plans(device) || !ups_cuda_has_groups(device)) return false;
     if (p->dtype != UPS_BF16 && p->dtype != UPS_F16) return false;
     if (p->terms % DEPTH || p->terms < FEWEST_STAGES * DEPTH || p->terms > MOST_TERMS) return false;
-    return p->rows > 0 && p->columns % TILE_COLUMNS == 0 && p->columns > 0 && p->columns < INT32_MAX &&
-           memory_bytes(p->terms, p->turned) <= ups_cuda_most_shared(device);
-}
-
-static int64_t tile_rows_of(const ups_cuda_stationary *p) {
-    return (p->rows + TILE_ROWS - 1) / TILE_ROWS;
+    if (p->rows <= 0 || p->columns <= 0 || p->columns % TILE_COLUMNS) return false;
+    const int64_t most_columns = 1 << 20, tiles = tile_rows_of(p) * (p->columns / TILE_COLUMNS); /* which are counted as int */
+    return p->columns <= most_columns && tiles < INT32_MAX / 2 && memory_bytes(p->terms, p->turned) <= ups_cuda_most_shared(device);
 }
 
 int64_t ups_cuda_stationary_partials(const ups_cuda_stationary *p) {
@@ -429,10 +421,10 @@ template <ups_dtype TYPE, bool TURNED, ups_cuda_stationary_kind KIND>
 static ups_status launch(ups_device *device, const stationary_call &c, ups_error *error) {
     const auto kernel = stationary_rows<TYPE, TURNED, KIND>;
     const size_t bytes = memory_bytes(c.terms, TURNED);
-    const int64_t blocks = c.tile_rows * c.shares, processors = ups_cuda_processors(device);
+    const int processors = ups_cuda_processors(device);
     UPS_TRY(ups_cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
                            "reserving shared memory", error));
-    kernel<<<(unsigned)(blocks < processors ? blocks : processors), BLOCK_THREADS, bytes, ups_cuda_stream(device)>>>(c);
+    kernel<<<(unsigned)(c.all_shares < processors ? c.all_shares : processors), BLOCK_THREADS, bytes, ups_cuda_stream(device)>>>(c);
     return ups_cuda_launched("a product whose rows rest", error);
 }
 
@@ -457,6 +449,7 @@ ups_status ups_cuda_stationary_run(ups_device *device, const ups_cuda_stationary
         if ((uintptr_t)each % 16) return ups_fail(error, UPS_ERR_ARGUMENT, "products: tensors begin at multiples of 16 bytes on CUDA");
     }
     const int tiles = (int)(p->columns / TILE_COLUMNS), depth = (int)(p->terms / DEPTH);
+    const int shares = shares_for(tile_rows_of(p), tiles, ups_cuda_processors(device));
     const stationary_call c = {.a = (const uint16_t *)of->a,
                                .b = (const uint16_t *)of->b,
                                .bias = (const uint16_t *)of->bias,
@@ -465,12 +458,12 @@ ups_status ups_cuda_stationary_run(ups_device *device, const ups_cuda_stationary
                                .y = (uint16_t *)of->y,
                                .partials = of->sums ? of->partials : nullptr,
                                .rows = p->rows,
-                               .tile_rows = tile_rows_of(p),
                                .columns = (int)p->columns,
                                .terms = (int)p->terms,
                                .stages = depth < STAGES ? depth : (int)STAGES,
-                               .shares = shares_for(tile_rows_of(p), tiles, ups_cuda_processors(device))};
+                               .shares = shares,
+                               .all_shares = (int)tile_rows_of(p) * shares};
     UPS_TRY(p->dtype == UPS_BF16 ? launch_kind<UPS_BF16>(device, p, c, error) : launch_kind<UPS_F16>(device, p, c, error));
     if (!c.partials) return UPS_OK;
-    return add_partials(device, of->partials, c.tile_rows, p->columns, p->columns, of->sums, of->accumulate, error);
+    return add_partials(device, of->partials, tile_rows_of(p), p->columns, p->columns, of->sums, of->accumulate, error);
 }
