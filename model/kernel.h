@@ -44,8 +44,8 @@ typedef struct ups_op_call {
 typedef ups_status ups_kernel_run(ups_device *device, const ups_op_call *call, ups_error *error);
 
 /* Two calls in one pass, in the order of forward, in backward too: `first` makes what `second` reads. Each is as it
- * would be alone, and so is what comes out, to the bit but for the order of sums over rows; the gradient of what is
- * between them need not be made where nobody else reads it. */
+ * would be alone, and so is what comes out, to the bit where a device multiplies both by the same kernels, and but
+ * for the order of sums over rows; the gradient of what is between them need not be made where nobody else reads it. */
 typedef ups_status ups_pair_run(ups_device *device, const ups_op_call *first, const ups_op_call *second,
                                 ups_error *error);
 

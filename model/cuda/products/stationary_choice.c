@@ -74,6 +74,12 @@ static ups_status run_own(ups_device *device, const void *context, ups_error *er
     return ups_cuda_stationary_run(device, t->product, &t->of[OWN], error);
 }
 
+/* What takes less is a matter of launches, which graphs have fewer of: not worth a contest for each such shape. */
+static bool keeps_card_busy(ups_device *device, const ups_cuda_stationary *p) {
+    enum { TILE = 128 };
+    return p->rows / TILE * (p->columns / TILE) >= ups_cuda_processors(device);
+}
+
 bool ups_cuda_takes_stationary(ups_device *device, const ups_cuda_stationary *p, const ups_cuda_product *library,
                                bool bias) {
     static const char *const kinds[] = {[UPS_CUDA_STATIONARY_PRODUCT] = "product",
@@ -82,6 +88,7 @@ bool ups_cuda_takes_stationary(ups_device *device, const ups_cuda_stationary *p,
     const char *wanted = getenv("UPS_CUDA_PRODUCTS");
     if (!ups_cuda_stationary_fits(device, p) || ups_cuda_kernels_by_shape(device)) return false;
     if (wanted && *wanted) return strcmp(wanted, "stationary") == 0;
+    if (!keeps_card_busy(device, p)) return false;
     char name[128];
     snprintf(name, sizeof name, "stationary-%d.%s.%s.%lldx%lldx%lld%s%s", VERSION, kinds[p->kind],
              ups_dtype_name(p->dtype), (long long)p->rows, (long long)p->columns, (long long)p->terms,
