@@ -19,7 +19,8 @@ void *device_memory(size_t bytes);
 void give(const ups_update_input *input);
 ups_update take(void); /* what stands in the update by now */
 
-/* A tensor on the device beside its values in float64. */
+/* A tensor on the device beside its values in float64. One of more than a million elements has none, and the same
+ * million of numbers again and again: it can be timed, and not compared. */
 typedef struct twin {
     ups_tensor tensor;
     double *values;

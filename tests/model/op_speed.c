@@ -91,6 +91,23 @@ static void measure_adamw(void) {
     device->class->release(device, ranges);
 }
 
+/* Weights are small, so that GELU is taken of numbers about as large as 1. */
+void measure_linear(int64_t rows, int64_t features, int64_t made) {
+    const operand weight = {
+        .kind = COMPUTE, .shape = UPS_SHAPE(made, features), .spread = 1.0f / sqrtf((float)features)};
+    op_case linear = {
+        .name = "linear",
+        .kind = UPS_OP_LINEAR,
+        .input_count = 3,
+        .inputs = {{.kind = COMPUTE, .shape = UPS_SHAPE(rows, features)}, weight, {VECTOR, UPS_SHAPE(made)}},
+        .output = {.kind = COMPUTE, .shape = UPS_SHAPE(rows, made)}};
+    measure(&linear, UPS_BF16);
+    linear.name = "linear with gelu";
+    linear.kind = UPS_OP_LINEAR_GELU;
+    linear.saved[0] = linear.output.shape;
+    measure(&linear, UPS_BF16);
+}
+
 void measure_attention(int64_t batch, int64_t heads, int64_t tokens, int64_t head_size) {
     const int64_t features = heads * head_size;
     const operand gain = {.kind = VECTOR, .shape = UPS_SHAPE(head_size)};

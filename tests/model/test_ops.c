@@ -9,6 +9,7 @@
  *                       sanitizers, which refuse a read or write; what is computed is the same elsewhere
  *   test_ops perf [OP] [THREADS]  times those whose name holds OP at the reference operator's shapes instead
  *   test_ops attention BATCH HEADS TOKENS HEAD_SIZE  times attention in bf16, forward and backward
+ *   test_ops linear ROWS IN OUT  times linear and linear with GELU in bf16, forward and backward
  *
  * Tolerances, relative to the largest element of what is compared: float32 1e-5 (sums of up to 1,500 terms with a
  * rounding error of 6e-8 each, random signs); bf16 1e-2 and fp16 1.25e-3 (their own rounding errors are 4e-3 and 5e-4;
@@ -561,20 +562,37 @@ static int check_claims(bool json) {
     return failed == 0 ? 0 : 1;
 }
 
+static bool asks_for(int argc, char **argv, const char *mode) {
+    return argc > 1 && strcmp(argv[1], mode) == 0;
+}
+
+/* Whether what is asked for has the sizes that it is timed at; says what they are. */
+static bool has_its_sizes(int argc, char **argv) {
+    enum { BEFORE = 2 /* the program and the mode */ };
+    static const struct {
+        const char *mode, *sizes;
+        int count;
+    } timed[] = {{"attention", "BATCH HEADS TOKENS HEAD_SIZE", 4}, {"linear", "ROWS IN OUT", 3}};
+    for (size_t i = 0; i < sizeof timed / sizeof *timed; i++) {
+        if (!asks_for(argc, argv, timed[i].mode)) continue;
+        bool all = argc == BEFORE + timed[i].count;
+        for (int k = BEFORE; k < argc; k++) all = all && atoi(argv[k]) > 0;
+        if (!all) fprintf(stderr, "test_ops %s %s\n", timed[i].mode, timed[i].sizes);
+        return all;
+    }
+    return true;
+}
+
 int main(int argc, char **argv) {
     const char *name = getenv("UPS_TEST_DEVICE"), *wanted = getenv("UPS_CPU");
     const bool cpu = !name || strcmp(name, "cpu") == 0, json = getenv("UPS_TEST_JSON") != NULL;
     if (cpu && wanted && *wanted && strcmp(wanted, ups_cpu_instruction_set()) != 0) return not_run_here(wanted);
-    if (argc > 1 && strcmp(argv[1], "attention") == 0 && argc != 6) {
-        fprintf(stderr, "test_ops attention BATCH HEADS TOKENS HEAD_SIZE\n");
-        return 2;
-    }
+    if (!has_its_sizes(argc, argv)) return 2;
     if (!names_ops_alone(getenv("UPS_TEST_OPS"))) return 2;
-    compared = !(argc > 1 && strcmp(argv[1], "kernels") == 0);
+    compared = !asks_for(argc, argv, "kernels");
     if (compared) cmocka_set_skip_filter("every_kernel_runs"); /* they all do */
     if (compared && getenv("UPS_TEST_OPS")) cmocka_set_test_filter("*_the_reference*");
-    const bool attention = argc > 1 && strcmp(argv[1], "attention") == 0,
-               perf = argc > 1 && strcmp(argv[1], "perf") == 0;
+    const bool perf = asks_for(argc, argv, "perf");
     if (open_device(name ? name : "cpu", perf && argc > 3 ? atoi(argv[3]) : 0, &failure) != UPS_OK) {
         fprintf(stderr, "%s\n", failure.message);
         return 1;
@@ -585,8 +603,10 @@ int main(int argc, char **argv) {
     int result = 0;
     if (perf)
         measure_ops(argc > 2 ? argv[2] : NULL);
-    else if (attention)
+    else if (asks_for(argc, argv, "attention"))
         measure_attention(atoi(argv[2]), atoi(argv[3]), atoi(argv[4]), atoi(argv[5]));
+    else if (asks_for(argc, argv, "linear"))
+        measure_linear(atoi(argv[2]), atoi(argv[3]), atoi(argv[4]));
     else
         result = check_claims(json);
     close_device();
