@@ -94,15 +94,17 @@ GROUP_FAULTS(COMMIT)
 MBARRIER_FAULTS(COMMIT)
 #define COMMIT_RING(name) COMMIT(ring_##name)
 RING_FAULTS(COMMIT_RING)
+ARRIVING_RING_FAULTS(COMMIT_RING)
 
 #define ENTRY(name) {#name, name},
 #define RING_ENTRY(name) ENTRY(ring_##name)
 static const struct {
     const char *name;
     void (*commit)(void);
-} faults[] = {LAUNCHED(ENTRY) GROUP_FAULTS(ENTRY) MBARRIER_FAULTS(ENTRY) RING_FAULTS(RING_ENTRY) ENTRY(beyond_global)
-                  ENTRY(missing_stream_wait) ENTRY(use_after_free) ENTRY(unjoined_capture) ENTRY(reused_host_memory)
-                      ENTRY(host_reads_early) ENTRY(host_reads_device)};
+} faults[] = {LAUNCHED(ENTRY) GROUP_FAULTS(ENTRY) MBARRIER_FAULTS(ENTRY) RING_FAULTS(RING_ENTRY)
+                  ARRIVING_RING_FAULTS(RING_ENTRY) ENTRY(beyond_global) ENTRY(missing_stream_wait) ENTRY(use_after_free)
+                      ENTRY(unjoined_capture) ENTRY(reused_host_memory) ENTRY(host_reads_early)
+                          ENTRY(host_reads_device)};
 
 int main(int argc, char **argv) {
     cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);

@@ -57,7 +57,7 @@ static __global__ void group_proxy_fence_missing(float *x) {
 }
 
 static __global__ void group_proxy_fence_too_early(float *x) {
-    OF_SM90(OPERANDS; PROXY_FENCE(); fill(ones); __syncthreads(); PROXY_FENCE(); GROUP_FENCE();)
+    OF_SM90(OPERANDS; PROXY_FENCE(); fill(ones); __syncthreads(); if (threadIdx.x != 77) PROXY_FENCE(); GROUP_FENCE();)
     OF_SM90(PRODUCT;) // fault: group_proxy_fence_too_early
     OF_SM90(GROUP_COMMIT(); GROUP_WAIT(0); store(x, d);)
 }

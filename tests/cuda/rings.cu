@@ -5,6 +5,56 @@ void launch_ring(const ring_task *t, cudaStream_t stream) {
     ring_kernel<ring_without_fault><<<1, RING_THREADS, 0, stream>>>(*t);
 }
 
+void launch_arriving_ring(const ring_task *t, cudaStream_t stream) {
+    ring_kernel<ring_without_fault, true><<<1, RING_THREADS, 0, stream>>>(*t);
+}
+
+#define COPY_ASYNC_4(SHARED, GLOBAL)                                                                                   \
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(SHARED)), "l"(GLOBAL) : "memory")
+
+static __global__ void __launch_bounds__(256, 1) arrivals_kernel(const float *x, float *y, bool meets) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    __shared__ float copied[256];
+    __shared__ uint64_t both, copies;
+    int thread = threadIdx.x % 128;
+    if (threadIdx.x == 0) {
+        MBARRIER_INIT(&both, 128);
+        MBARRIER_INIT(&copies, 256);
+    }
+    __syncthreads();
+    if (threadIdx.x < 128) {
+        COPY_ASYNC_4(&copied[thread], x + thread);
+        asm volatile("cp.async.mbarrier.arrive.shared.b64 [%0];" ::"r"(shared_address(&both)) : "memory");
+        COPIES_ARRIVE(&copies);
+        copy_async_commit();
+        MBARRIER_ARRIVE(&both);
+        COPY_ASYNC_4(&copied[128 + thread], x + 2 * thread);
+        copy_async_commit();
+        COPIES_ARRIVE(&copies);
+        copy_async_wait<1>();
+        copied[thread] += 1.0f;
+    } else {
+        MBARRIER_WAIT(&both, 0);
+    }
+    __syncthreads();
+    if (threadIdx.x < 128) {
+        if (thread % 2 == 0) return;
+        copy_async_wait<0>();
+        y[128 + thread] = copied[128 + thread];
+    } else {
+        for (uint32_t is_over = 0; !is_over;) {
+            MBARRIER_ASK("test", is_over, &copies, 0);
+            if (meets) is_over = __all_sync(0xffffffffu, is_over);
+        }
+        y[thread] = copied[thread] + copied[128 + thread];
+    }
+#endif
+}
+
+void launch_arrivals(const float *x, float *y, bool meets, cudaStream_t stream) {
+    arrivals_kernel<<<1, 256, 0, stream>>>(x, y, meets);
+}
+
 static __global__ void __launch_bounds__(256, 1) rounds_kernel(float *y, int rounds) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     __shared__ float written[128];

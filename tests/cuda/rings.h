@@ -19,6 +19,12 @@ typedef struct ring_task {
     int tiles, k;
 } ring_task;
 void launch_ring(const ring_task *task, cudaStream_t stream);
+/* The same, whose copying threads never wait for a copy: copies arrive, and the multiplying threads fence. */
+void launch_arriving_ring(const ring_task *task, cudaStream_t stream);
+/* Copies arrive in addition to their thread, beside groups that are waited for, and after their thread ended. y (256)
+ * of x (256): y[i] = x[i] + 1 + x[2 i], and y[128 + i] = x[2 i] of odd i. Warps that ask whether copies arrived
+ * go on together where they `meet`. */
+void launch_arrivals(const float *x, float *y, bool meets, cudaStream_t stream);
 /* A whole warpgroup waits by mbarrier.test_wait for all threads of another, round by round: y (128) = the sum of what
  * that wrote, 0 to 127 and the round each time. */
 void launch_rounds(float *y, int rounds, cudaStream_t stream);
@@ -38,6 +44,13 @@ void launch_many_products(const uint16_t *a, const uint16_t *b, float *d, int n,
     X(waited_by_one_lane)                                                                                              \
     X(asked_once)                                                                                                      \
     X(waits_for_the_wrong_parity)
+/* With one whose copies arrive. */
+#define ARRIVING_RING_FAULTS(X)                                                                                        \
+    X(readers_fence_missing)                                                                                           \
+    X(readers_fence_missing_in_one)                                                                                    \
+    X(readers_fence_too_early)                                                                                         \
+    X(arrives_before_its_last_copy)                                                                                    \
+    X(arriving_empty_not_waited)
 /* And with single mbarriers and registers. */
 #define MBARRIER_FAULTS(X)                                                                                             \
     X(mbarrier_not_initialised)                                                                                        \
@@ -49,11 +62,14 @@ void launch_many_products(const uint16_t *a, const uint16_t *b, float *d, int n,
     X(mbarrier_never_over)                                                                                             \
     X(mbarrier_too_many)                                                                                               \
     X(mbarrier_too_many_at_once)                                                                                       \
+    X(mbarrier_too_many_copies)                                                                                        \
+    X(mbarrier_copies_not_waited)                                                                                      \
     X(registers_not_given)                                                                                             \
     X(registers_differ)                                                                                                \
     X(registers_taken_that_are_there)
 #define DECLARE_RING_FAULT(name) void launch_ring_##name(float *x, cudaStream_t stream);
 RING_FAULTS(DECLARE_RING_FAULT)
+ARRIVING_RING_FAULTS(DECLARE_RING_FAULT)
 #define DECLARE_MBARRIER_FAULT(name) void launch_##name(float *x, cudaStream_t stream);
 MBARRIER_FAULTS(DECLARE_MBARRIER_FAULT)
 

@@ -3,7 +3,7 @@
 
 enum { THREADS = 128, STEPS = 3, TILES = 4 };
 
-#define LAUNCH_RING(name)                                                                                              \
+#define LAUNCH_RING_OF(name, ARRIVE)                                                                                              \
     void launch_ring_##name(float *x, cudaStream_t stream) {                                                           \
         enum { K = STEPS * RING_K, A = TILES * RING_M * K, B = RING_N * K };                                           \
         ring_task t = {.tiles = TILES, .k = K};                                                                        \
@@ -13,9 +13,12 @@ enum { THREADS = 128, STEPS = 3, TILES = 4 };
         cudaMemsetAsync(operands, 0, (A + B) * sizeof *operands, stream);                                              \
         t.a = operands;                                                                                                \
         t.b = operands + A;                                                                                            \
-        ring_kernel<ring_##name><<<1, RING_THREADS, 0, stream>>>(t);                                                   \
+        ring_kernel<ring_##name, ARRIVE><<<1, RING_THREADS, 0, stream>>>(t);                                                   \
     }
+#define LAUNCH_RING(name) LAUNCH_RING_OF(name, false)
+#define LAUNCH_ARRIVING_RING(name) LAUNCH_RING_OF(name, true)
 RING_FAULTS(LAUNCH_RING)
+ARRIVING_RING_FAULTS(LAUNCH_ARRIVING_RING)
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define OF_SM90(...) __VA_ARGS__
@@ -84,6 +87,21 @@ KERNEL(mbarrier_too_many_at_once, THREADS) {
     OF_SM90(INITIALISED(2);)
     OF_SM90(if (threadIdx.x == 0) asm volatile("mbarrier.arrive.shared.b64 _, [%0], 3;" ::"r"(shared_address(&barrier)));) // fault: mbarrier_too_many_at_once
     x[threadIdx.x] = 1.0f;
+}
+
+KERNEL(mbarrier_too_many_copies, THREADS) {
+    OF_SM90(INITIALISED(THREADS - 1);)
+    OF_SM90(COPIES_ARRIVE(&barrier);) // fault: mbarrier_too_many_copies
+    OF_SM90(MBARRIER_WAIT(&barrier, 0);)
+    x[threadIdx.x] = 1.0f;
+}
+
+// A barrier of the block says nothing of copies that arrive.
+KERNEL(mbarrier_copies_not_waited, THREADS) {
+    OF_SM90(__shared__ __align__(16) float copied[THREADS * 4]; INITIALISED(THREADS);)
+    OF_SM90(COPY_ASYNC_16(&copied[threadIdx.x * 4], x + threadIdx.x % 2 * 4); COPIES_ARRIVE(&barrier);)
+    OF_SM90(if (threadIdx.x == 0) MBARRIER_WAIT(&barrier, 0);)
+    OF_SM90(if (threadIdx.x >= 32) x[threadIdx.x] = copied[threadIdx.x * 4];) // fault: mbarrier_copies_not_waited
 }
 
 KERNEL(registers_not_given, 3 * THREADS) {

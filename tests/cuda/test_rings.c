@@ -23,26 +23,50 @@ static void check(const float *d, const float *a, const float *b, int rows, int 
     }
 }
 
-static void run_ring(int tiles, int steps) {
+static void run_ring(int tiles, int steps, void (*launch)(const ring_task *, cudaStream_t)) {
     int rows = tiles * RING_M, k = steps * RING_K;
     void *a_there, *b_there;
     float *a = rounded((size_t)(rows * k), 1, &a_there), *b = rounded((size_t)(RING_N * k), 2, &b_there);
     size_t bytes = (size_t)(rows * RING_N) * sizeof(float);
     ring_task task = {.a = a_there, .b = b_there, .d = room(bytes), .tiles = tiles, .k = k};
-    launch_ring(&task, stream);
+    launch(&task, stream);
     float *d = down(task.d, bytes);
     check(d, a, b, rows, RING_N, k, 1.0);
     free(a), free(b), free(d);
 }
 
 CLAIM(a_ring_hands_tiles_to_consumers_in_turns) {
-    run_ring(5, 4);
-    run_ring(4, 3); /* as many steps as stages */
+    run_ring(5, 4, launch_ring);
+    run_ring(4, 3, launch_ring); /* as many steps as stages */
 }
 
 CLAIM(a_ring_that_is_not_filled_once) {
-    run_ring(1, 1);
-    run_ring(2, 1);
+    run_ring(1, 1, launch_ring);
+    run_ring(2, 1, launch_ring);
+}
+
+CLAIM(copies_arrive_instead_of_their_threads) {
+    run_ring(5, 4, launch_arriving_ring);
+    run_ring(4, 3, launch_arriving_ring);
+    run_ring(1, 1, launch_arriving_ring);
+    run_ring(2, 1, launch_arriving_ring);
+}
+
+CLAIM(copies_arrive_beside_their_threads_and_groups) {
+    enum { COUNT = 256, HALF = COUNT / 2 };
+    float *x = normal(COUNT, 5), *there = up(x, COUNT * sizeof *x);
+    for (int meets = 0; meets < 2; meets++) {
+        float *of = room(COUNT * sizeof *of);
+        launch_arrivals(there, of, meets, stream);
+        float *y = down(of, COUNT * sizeof *y);
+        for (int i = 0; i < HALF; i++) {
+            float first = x[i] + 1.0f;
+            assert_true(y[i] == first + x[2 * i]);
+            assert_true(i % 2 == 0 || y[HALF + i] == x[2 * i]);
+        }
+        free(y);
+    }
+    free(x);
 }
 
 CLAIM(all_threads_arrive_and_waits_only_test) {

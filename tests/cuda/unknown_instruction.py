@@ -50,6 +50,7 @@ def main():
             ("atom.global.cta.add.u32 %r1, [%rd1], %r2;", "for the threads of one block"),
             ("cp.async.bulk.commit_group;", "bulk"),
             ("mbarrier.arrive.expect_tx.shared.b64 %rd1, [%r1], 16;", "expect_tx"),
+            ("cp.async.mbarrier.arrive.noinc.b64 [%rd1];", "async.mbarrier"),
             ("mbarrier.arrive.shared::cluster.b64 _, [%r1];", "cluster"),
             ("setmaxnreg.dec.sync.aligned.u32 28;", "24, 32, ... 256"),
             ("mov.u64 %rd1, %clock64;", "clock64"),

@@ -470,6 +470,8 @@ class Kernel:
         return f"{{ uint32_t to[4]; simt_mma({kind}, to, {', '.join(arrays)}, SIMT_HERE); {stores} }}"
 
     def do_cp(self, modifiers, operands):
+        if found := re.fullmatch(r"async mbarrier arrive( noinc)? shared(::cta)? b64", " ".join(modifiers)):
+            return f"simt_copy_async_arrive({self.at(operands[0])}, {'false' if found[1] else 'true'}, SIMT_HERE);"
         if modifiers[:1] != ["async"] or "bulk" in modifiers or "mbarrier" in modifiers:
             raise Unknown("cp." + ".".join(modifiers))
         if modifiers[1] == "commit_group":

@@ -20,10 +20,17 @@
  * Atomics do not race with each other; they are what PTX calls relaxed, acquire, release and atom. `volatile` is a
  * plain access: CUDA C++ promises no order of it.
  *
- * Products of warpgroups read shared memory through the asynchronous proxy: what a thread wrote before is seen by them
- * where the thread ran fence.proxy.async after it, and a barrier, or a phase of an mbarrier, came after that. (PTX's
- * memory model would have a fence of the reading threads, too; here it is the writer's, as the manual's examples have
- * it.) What they read is kept by warpgroup.c, which wants it unchanged until they are done.
+ * Copies that arrive at an mbarrier instead of their thread (copies.c) are not its own: whoever takes over what it did
+ * knows nothing of them, itself included. They are an actor beside it. Who waited for the phase that they arrived in
+ * knows of them, and the thread when it waited for their group; from there on it goes as with what threads did.
+ *
+ * Products of warpgroups read shared memory through the asynchronous proxy. What was written before, by threads or
+ * cp.async, and is known to all 128 threads, is seen by them where fence.proxy.async stands between the two: run
+ *   - by the thread that wrote it, after it (and after it waited for its copies), a barrier, or a phase of an mbarrier,
+ *     that the warpgroup waited for coming after that
+ *   - or by every thread of the warpgroup, after it knew of the write, before it came to the product.
+ * (PTX's memory model knows of other threads' on the way between them, too.) What products read is kept by warpgroup.c,
+ * which wants it unchanged until they are done.
  *
  * What it cannot see: a reader that two later readers of other warps took the place of, neighbouring single bytes of
  * different threads where the later took the place of the earlier, and that the two atomics of a release were of
@@ -34,17 +41,20 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { GRANULE = 2, WORK_THREAD = 0xffff, PROXY_FENCES = 16 };
+enum { GRANULE = 2, WORK_THREAD = 0xffff, PROXY_FENCES = 16, VIEWS = 4 };
 
 typedef struct record {
     const simt_place *at; /* NULL: of work that is no kernel */
     uint32_t launch, block, time;
-    uint16_t thread;
-    uint8_t mask; /* of the granule's bytes; 0: nothing yet */
-    uint8_t kind; /* simt_access, or EXPECTED */
+    uint16_t thread; /* or another actor of shared memory */
+    uint8_t mask;    /* of the granule's bytes; 0: nothing yet */
+    uint8_t kind;    /* simt_access, EXPECTED or COPIED */
 } record;
 
-enum { EXPECTED = SIMT_ATOMIC_WRITE + 1 }; /* an asynchronous copy is to write here */
+enum {
+    EXPECTED = SIMT_ATOMIC_WRITE + 1, /* an asynchronous copy is to write here */
+    COPIED,                           /* it wrote, apart from its thread */
+};
 
 typedef struct granule {
     record written, read[2];
@@ -73,18 +83,21 @@ typedef struct ordering {
     uint32_t known[SIMT_MAX_WARPS]; /* what each warp had done up to the fence */
 } ordering;
 
-/* When a thread last ran fence.proxy.async: the last PROXY_FENCES times, of `count`. */
+/* When a thread last ran fence.proxy.async, and up to when it knew of its own copies: the last PROXY_FENCES times, of
+ * `count`. */
 typedef struct proxy_fences {
-    uint32_t count, times[PROXY_FENCES];
+    uint32_t count, times[PROXY_FENCES], copied[PROXY_FENCES];
 } proxy_fences;
 
 static uint32_t now, seen[SIMT_MAX_WARPS][SIMT_MAX_WARPS];
-/* By phases of mbarriers, up to which time a warp knows what single threads did, and a thread, until its warp meets. */
-static uint32_t heard_by_warp[SIMT_MAX_WARPS][SIMT_MAX_THREADS], heard_by_thread[SIMT_MAX_THREADS][SIMT_MAX_THREADS];
+/* By phases of mbarriers, up to which time a warp knows what single actors did, and a thread, until its warp meets. */
+static uint32_t heard_by_warp[SIMT_MAX_WARPS][SIMT_MAX_ACTORS], heard_by_thread[SIMT_MAX_THREADS][SIMT_MAX_ACTORS];
 static bool has_heard[SIMT_MAX_THREADS]; /* of heard_by_thread: otherwise it is all 0 */
 static bool any_phase;                   /* was waited for in this block */
+static bool any_apart;                   /* copies of this block were brought apart */
 static proxy_fences proxies[SIMT_MAX_THREADS];
-static bool any_proxy_fence; /* of this block */
+static uint32_t views[SIMT_MAX_THREADS][VIEWS][SIMT_MAX_ACTORS]; /* what threads knew when they last ran one */
+static bool any_proxy_fence;                                     /* of this block */
 static release *releases;
 static uint32_t *last_release; /* 1 + that of each block of the grid; 0: none */
 static uint32_t release_count, release_room, block_room;
@@ -158,16 +171,24 @@ void simt_races_block(void) {
             has_heard[t] = false;
         }
     }
-    any_ordering = any_proxy_fence = any_phase = false;
+    any_ordering = any_proxy_fence = any_phase = any_apart = false;
+}
+
+uint32_t simt_races_actor(uint32_t thread) {
+    return simt_now.thread_count + thread;
+}
+
+uint32_t simt_races_actors(void) {
+    return any_apart ? 2 * simt_now.thread_count : simt_now.thread_count;
 }
 
 static void keep_later(uint32_t *known, const uint32_t *by) {
-    for (uint32_t t = 0; t < SIMT_MAX_THREADS; t++) known[t] = known[t] > by[t] ? known[t] : by[t];
+    for (uint32_t i = 0; i < simt_races_actors(); i++) known[i] = known[i] > by[i] ? known[i] : by[i];
 }
 
 /* What threads heard becomes their warp's, and what warps heard that of all that meet. */
 static void hear(uint32_t warps) {
-    uint32_t all[SIMT_MAX_THREADS] = {0};
+    uint32_t all[SIMT_MAX_ACTORS] = {0};
     for (uint32_t t = 0; t < simt_now.thread_count; t++) {
         uint32_t w = t / SIMT_LANES;
         if (!has_heard[t] || !(warps >> w & 1)) continue;
@@ -204,9 +225,9 @@ void simt_races_synchronise(uint32_t warps) {
     now++;
 }
 
-/* Up to which time a thread of this block knows what another did. */
+/* Up to which time a thread of this block knows what another actor did. */
 static uint32_t known_to(uint32_t thread, uint32_t other) {
-    uint32_t warp = thread / SIMT_LANES, known = seen[warp][other / SIMT_LANES];
+    uint32_t warp = thread / SIMT_LANES, known = other < simt_now.thread_count ? seen[warp][other / SIMT_LANES] : 0;
     if (!any_phase) return known;
     if (heard_by_warp[warp][other] > known) known = heard_by_warp[warp][other];
     return heard_by_thread[thread][other] > known ? heard_by_thread[thread][other] : known;
@@ -274,8 +295,14 @@ static bool is_before(const record *r, uint32_t launch, uint32_t thread) {
     return r->thread == thread || r->time <= known_to(thread, r->thread);
 }
 
+/* The thread that wrote, or whose copies did, in this block. */
+static uint32_t thread_of(const record *r) {
+    return r->kind == COPIED ? r->thread - simt_now.thread_count : r->thread;
+}
+
 static void describe(const record *r, char *text, size_t size) {
-    static const char *const did[] = {"read", "write", "atomic", "atomic read", "atomic write", "asynchronous copy"};
+    static const char *const did[] = {
+        "read", "write", "atomic", "atomic read", "atomic write", "asynchronous copy", "asynchronous copy"};
     if (!r->at) {
         snprintf(text, size, "%s", simt_describe_work ? simt_describe_work(r->launch) : "other work");
         return;
@@ -289,7 +316,7 @@ static void describe(const record *r, char *text, size_t size) {
     else if (r->block != simt_now.number)
         snprintf(rest, size, " by thread %u of block %u", r->thread, r->block);
     else
-        snprintf(rest, size, " by thread %u", r->thread);
+        snprintf(rest, size, " by thread %u", thread_of(r));
 }
 
 static _Noreturn void report(const record *earlier, const record *later, const char *where, uint64_t offset) {
@@ -297,9 +324,10 @@ static _Noreturn void report(const record *earlier, const record *later, const c
                                        "this atomic write"};
     char other[512], self[256] = "";
     describe(earlier, other, sizeof other);
-    const char *missing = earlier->launch != later->launch ? "no event or edge of a graph"
-                          : earlier->block != later->block ? "no fences and atomics"
-                                                           : "no barrier";
+    const char *missing = earlier->kind == COPIED            ? "no wait for its arrival, or for it,"
+                          : earlier->launch != later->launch ? "no event or edge of a graph"
+                          : earlier->block != later->block   ? "no fences and atomics"
+                                                             : "no barrier";
     if (!later->at) describe(later, self, sizeof self);
     simt_fail(later->at, "race in %s memory, byte %llu: %s and %s, with %s between them", where,
               (unsigned long long)offset, later->at ? does[later->kind] : self, other, missing);
@@ -391,13 +419,26 @@ void simt_races_expect(uint32_t offset, uint32_t bytes, const simt_place *at) {
     }
 }
 
-/* The copying thread writes, when it waits. */
-void simt_races_arrived(uint32_t offset, uint32_t bytes, const simt_place *at) {
+void simt_races_arrived(uint32_t offset, uint32_t bytes, uint32_t thread, bool is_apart) {
     simt_shadow *shadow = simt_shadow_of_shared();
+    any_apart |= is_apart;
     for (uint32_t i = offset / GRANULE; shadow && i <= (offset + bytes - 1) / GRANULE; i++) {
-        shadow->granules[i].written.kind = SIMT_WRITE;
-        shadow->granules[i].written.time = now;
+        record *written = &shadow->granules[i].written;
+        written->kind = is_apart ? COPIED : SIMT_WRITE;
+        written->thread = (uint16_t)(is_apart ? simt_races_actor(thread) : thread);
+        written->time = now;
     }
+}
+
+uint32_t simt_races_copied(void) {
+    return now++;
+}
+
+void simt_races_hear_copies(uint32_t time) {
+    uint32_t thread = simt_now.running->index, *known = &heard_by_thread[thread][simt_races_actor(thread)];
+    if (time == 0) return;
+    if (time > *known) *known = time;
+    has_heard[thread] = any_phase = true;
 }
 
 /* ---- phases of mbarriers -------------------------------------------------------------------------------------------
@@ -407,8 +448,8 @@ uint32_t simt_races_now(void) {
     return now;
 }
 
-uint32_t simt_races_known(uint32_t thread) {
-    return known_to(simt_now.running->index, thread);
+uint32_t simt_races_known(uint32_t actor) {
+    return known_to(simt_now.running->index, actor);
 }
 
 uint32_t simt_races_seen(uint32_t warp) {
@@ -417,9 +458,9 @@ uint32_t simt_races_seen(uint32_t warp) {
 
 void simt_races_release(uint32_t *known) {
     uint32_t thread = simt_now.running->index;
-    for (uint32_t t = 0; t < simt_now.thread_count; t++) {
-        uint32_t own = known_to(thread, t);
-        if (own > known[t]) known[t] = own;
+    for (uint32_t i = 0; i < simt_races_actors(); i++) {
+        uint32_t own = known_to(thread, i);
+        if (own > known[i]) known[i] = own;
     }
     known[thread] = now++; /* what the thread does from here on is later */
 }
@@ -433,57 +474,92 @@ void simt_races_acquire(const uint32_t *known) {
 /* ---- products of warpgroups ----------------------------------------------------------------------------------------
  */
 
-void simt_races_limit(uint32_t *known) {
-    uint32_t thread = simt_now.running->index;
-    for (uint32_t t = 0; t < simt_now.thread_count; t++) {
-        uint32_t own = known_to(thread, t);
-        if (own < known[t]) known[t] = own;
-    }
+void simt_races_readers(simt_readers *readers) {
+    readers->warps = 0;
+    memset(readers->known, 0xff, sizeof readers->known);
+    memset(readers->fenced, 0xff, sizeof readers->fenced);
 }
 
-bool simt_races_is_by_warp(void) {
-    return !any_phase;
+void simt_races_come(simt_readers *readers) {
+    uint32_t thread = simt_now.running->index, warp = 1u << thread / SIMT_LANES;
+    readers->fences[thread % SIMT_GROUP_THREADS] = proxies[thread].count;
+    if (readers->warps & warp && !any_phase) return; /* a warp's first knows least */
+    readers->warps |= warp;
+    for (uint32_t i = 0; i < 2 * simt_now.thread_count; i++) {
+        uint32_t own = known_to(thread, i);
+        if (own < readers->known[i]) readers->known[i] = own;
+    }
 }
 
 void simt_proxy_fence(void) {
-    proxy_fences *p = &proxies[simt_now.running->index];
+    uint32_t thread = simt_now.running->index, actors = simt_races_actors();
+    proxy_fences *p = &proxies[thread];
+    uint32_t *view = views[thread][p->count % VIEWS];
     any_proxy_fence = true;
+    for (uint32_t i = 0; i < actors; i++) view[i] = known_to(thread, i);
+    memset(view + actors, 0, (2 * simt_now.thread_count - actors) * sizeof *view);
+    view[thread] = now;
+    p->copied[p->count % PROXY_FENCES] = view[simt_races_actor(thread)];
     p->times[p->count++ % PROXY_FENCES] = now++; /* what the thread writes from here on is later */
 }
 
-/* Whether a thread ran fence.proxy.async between a write and what the others know of it. Fences that are too long ago
- * to be remembered are taken for one. */
-static bool is_fenced(const record *written, uint32_t known) {
-    const proxy_fences *p = &proxies[written->thread];
+/* Whether a thread ran fence.proxy.async between a write, of its own or its copies', and what the others know of it.
+ * Fences that are too long ago to be remembered are taken for one. */
+static bool is_fenced_by_writer(const record *written, const uint32_t *known) {
+    uint32_t thread = thread_of(written);
+    const proxy_fences *p = &proxies[thread];
+    const uint32_t *covers = written->kind == COPIED ? p->copied : p->times;
     for (uint32_t i = 0; i < p->count && i < PROXY_FENCES; i++) {
-        if (p->times[i] >= written->time && p->times[i] <= known) return true;
+        if (covers[i] >= written->time && p->times[i] <= known[thread]) return true;
     }
-    return p->count > PROXY_FENCES && written->time < p->times[p->count % PROXY_FENCES];
+    return p->count > PROXY_FENCES && written->time < covers[p->count % PROXY_FENCES];
 }
 
-void simt_races_read_by_product(uint32_t offset, const uint32_t *known, const simt_place *at) {
+/* Up to which time a thread knew what an actor did before the `count`-th fence.proxy.async of its own, or the oldest
+ * that is remembered. */
+static uint32_t known_at_fence(uint32_t thread, uint32_t count, uint32_t actor) {
+    uint32_t run = proxies[thread].count;
+    if (count == 0) return 0;
+    if (run > VIEWS && count < run - VIEWS + 1) count = run - VIEWS + 1;
+    return views[thread][(count - 1) % VIEWS][actor];
+}
+
+/* Whether every thread of the running thread's warpgroup ran one between what it knows of a write and a product. */
+static bool is_fenced_by_readers(const record *written, simt_readers *readers) {
+    uint32_t first = simt_now.running->index / SIMT_GROUP_THREADS * SIMT_GROUP_THREADS;
+    uint32_t *least = &readers->fenced[written->thread];
+    if (*least == UINT32_MAX) {
+        for (uint32_t t = 0; t < SIMT_GROUP_THREADS; t++) {
+            uint32_t known = known_at_fence(first + t, readers->fences[t], written->thread);
+            if (known < *least) *least = known;
+        }
+    }
+    return written->time <= *least;
+}
+
+void simt_races_read_by_product(uint32_t offset, simt_readers *readers, const simt_place *at) {
     simt_shadow *shadow = simt_shadow_of_shared();
     for (uint32_t i = offset / GRANULE; shadow && i < (offset + SIMT_ROW) / GRANULE; i++) {
         const record *w = &shadow->granules[i].written;
         if (!w->mask || !is_current(w)) continue;
-        uint32_t up_to = known[w->thread];
         if (w->kind == EXPECTED) {
             simt_fail(at,
                       "reads shared memory, byte %u, that the asynchronous copy in %s:%d is still to bring: it was "
                       "not waited for",
                       i * GRANULE, w->at->file, w->at->line);
         }
-        if (w->time > up_to) {
-            simt_fail(at,
-                      "race in shared memory, byte %u: this wgmma and the write in %s:%d by thread %u, with no "
-                      "barrier between them",
-                      i * GRANULE, w->at->file, w->at->line, w->thread);
+        if (w->time > readers->known[w->thread]) {
+            simt_fail(at, "race in shared memory, byte %u: this wgmma and the %s in %s:%d by thread %u, with no %s",
+                      i * GRANULE, w->kind == COPIED ? "asynchronous copy" : "write", w->at->file, w->at->line,
+                      thread_of(w),
+                      w->kind == COPIED ? "wait by all of the warpgroup for its arrival" : "barrier between them");
         }
-        if (!is_fenced(w, up_to)) {
+        if (!is_fenced_by_writer(w, readers->known) && !is_fenced_by_readers(w, readers)) {
             simt_fail(at,
                       "this wgmma may not see byte %u of shared memory as thread %u wrote it in %s:%d: "
-                      "fence.proxy.async is missing, by that thread, between the write and the barrier",
-                      i * GRANULE, w->thread, w->at->file, w->at->line);
+                      "fence.proxy.async is missing, either by that thread, between the write and the barrier or the "
+                      "arrival that the warpgroup waited for, or by each thread of the warpgroup, after it waited",
+                      i * GRANULE, thread_of(w), w->at->file, w->at->line);
         }
     }
 }

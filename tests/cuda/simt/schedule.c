@@ -151,7 +151,10 @@ static _Noreturn void report_standstill(void) {
 
 /* Leaves the running thread, or the host, for the next one. */
 static void run_next(simt_fiber *from, bool ends) {
-    if (ready_count == 0 && simt_now.alive > 0) report_standstill();
+    simt_copies_switch();
+    while (ready_count == 0 && simt_now.alive > 0) {
+        if (!simt_copies_help()) report_standstill();
+    }
     simt_thread *next = ready_count > 0 ? take_ready() : NULL;
     simt_now.running = next;
     if (next) {
@@ -187,6 +190,7 @@ void simt_turned(const simt_place *at) {
                   (unsigned long long)t->turns);
     }
     simt_self.turns_left = TURNS_A_SLICE;
+    simt_copies_finish(); /* they may be what it looks for */
     wake_last(t);
     simt_park("its turn", at);
 }
@@ -266,6 +270,7 @@ static void run_block(simt_dim index, simt_dim size) {
     simt_races_block();
     simt_wgmma_block();
     simt_mbarrier_block();
+    simt_copies_block();
     simt_pool_block();
     for (uint32_t i = 0; i < simt_now.thread_count; i++) {
         simt_thread *t = &threads[i];
@@ -275,7 +280,8 @@ static void run_block(simt_dim index, simt_dim size) {
         t->turns = 0;
         t->local = NULL;
         t->local_bytes = 0;
-        t->copy_count = t->group_count = 0;
+        t->copy_count = t->group_count = t->arrival_count = t->brought = 0;
+        t->open = (simt_copy_group){0};
         simt_fiber_begin(&t->fiber, begin_thread);
         simt_wake(t);
     }

@@ -125,6 +125,9 @@ void simt_mma(simt_fragment kind, uint32_t *d, const uint32_t *a, const uint32_t
 void simt_copy_async(uint64_t to, uint64_t from, uint32_t bytes, uint32_t source_bytes, const simt_place *at);
 void simt_copy_async_commit(void);
 void simt_copy_async_wait(uint32_t groups_left);
+/* cp.async.mbarrier.arrive: an arrival at the mbarrier, when the copies that the thread issued before are over. `adds`:
+ * the phase expects one more for it (without .noinc). */
+void simt_copy_async_arrive(uint64_t mbarrier, bool adds, const simt_place *at);
 
 /* Products of a warpgroup, wgmma (warpgroup.c). A register that such products read or write, or that their results are
  * copied to, is one of an array of its kernel function, and products name it by its place there. */
@@ -171,7 +174,7 @@ static inline void simt_wgmma_move(simt_register *registers, uint32_t to, uint32
         registers[to].value = registers[from].value;
     }
 }
-/* fence.proxy.async: what the thread wrote into shared memory can be seen by wgmma, after a barrier. */
+/* fence.proxy.async: what the thread wrote into shared memory, or knows of it, can be seen by wgmma that come after. */
 void simt_proxy_fence(void);
 
 /* mbarriers (mbarrier.c), by their addresses in shared memory. Arriving gives the state, which nothing here takes. A

@@ -22,8 +22,8 @@ typedef struct product {
     const simt_place *at;
     uint64_t a, b; /* descriptors */
     bool accumulates;
-    uint32_t arrived, warps;          /* threads that came to it; of which warps, a bit each */
-    uint32_t known[SIMT_MAX_THREADS]; /* up to which time all its threads know what each thread did */
+    uint32_t arrived; /* threads that came to it */
+    simt_readers readers;
     uint32_t a_rows[M * K / ELEMENTS], b_rows[MOST_N * K / ELEMENTS];
     uint32_t a_words[SIMT_GROUP_THREADS][A_WORDS];
     simt_register *registers[SIMT_GROUP_THREADS];
@@ -237,7 +237,7 @@ static void begin(warpgroup *g, product *p, const simt_wgmma *form, uint64_t a, 
     if (abs(form->scale_a) != 1 || abs(form->scale_b) != 1)
         simt_fail(at, "wgmma scales by %d and %d; 1 or -1 were expected", form->scale_a, form->scale_b);
     *p = (product){.form = form, .at = at, .a = a, .b = b, .accumulates = accumulates};
-    memset(p->known, 0xff, sizeof p->known);
+    simt_races_readers(&p->readers);
     if (!form->a) find_rows(a, M, form->transposed_a, p->a_rows, "A", at);
     find_rows(b, form->n, form->transposed_b, p->b_rows, "B", at);
     if (number >= g->room) {
@@ -267,13 +267,13 @@ static void join(const product *p, const simt_wgmma *form, uint64_t a, uint64_t 
     }
 }
 
-static void check_read(const product *p, uint32_t row) {
+static void check_read(product *p, uint32_t row) {
     simt_mbarrier_check(row, SIMT_ROW, p->at);
-    simt_races_read_by_product(row, p->known, p->at);
+    simt_races_read_by_product(row, &p->readers, p->at);
 }
 
 /* All threads have come. */
-static void check_reads(const product *p) {
+static void check_reads(product *p) {
     for (uint32_t i = 0; !p->form->a && i < M * K / ELEMENTS; i++) check_read(p, p->a_rows[i]);
     for (uint32_t i = 0; i < p->form->n * K / ELEMENTS; i++) check_read(p, p->b_rows[i]);
 }
@@ -320,9 +320,7 @@ void simt_wgmma_begin(const simt_wgmma *form, simt_register *registers, uint32_t
         join(p, form, a, b, accumulates, at);
     m->begun = number;
     take_registers(p, number, registers, fences, at);
-    uint32_t warp = 1u << thread / SIMT_LANES;
-    if (!(p->warps & warp) || !simt_races_is_by_warp()) simt_races_limit(p->known); /* a warp's first knows least */
-    p->warps |= warp;
+    simt_races_come(&p->readers);
     if (++p->arrived < SIMT_GROUP_THREADS) return;
     check_reads(p);
     for (uint32_t t = first; t < first + SIMT_GROUP_THREADS; t++) {
