@@ -485,10 +485,12 @@ void simt_races_come(simt_readers *readers) {
     readers->fences[thread % SIMT_GROUP_THREADS] = proxies[thread].count;
     if (readers->warps & warp && !any_phase) return; /* a warp's first knows least */
     readers->warps |= warp;
-    for (uint32_t i = 0; i < 2 * simt_now.thread_count; i++) {
+    uint32_t actors = simt_races_actors();
+    for (uint32_t i = 0; i < actors; i++) {
         uint32_t own = known_to(thread, i);
         if (own < readers->known[i]) readers->known[i] = own;
     }
+    memset(readers->known + actors, 0, (2 * simt_now.thread_count - actors) * sizeof *readers->known);
 }
 
 void simt_proxy_fence(void) {
