@@ -49,7 +49,8 @@ static bool is_normed_residual(const ups_node *sum, const ups_node *norm) {
 /* A linear with GELU, and the linear that alone reads it. */
 static bool is_hidden_layer(const ups_graph *graph, const ups_node *hidden, const ups_node *linear) {
     if (hidden->kind != UPS_OP_LINEAR_GELU || linear->kind != UPS_OP_LINEAR) return false;
-    if (graph->compute == UPS_F32 || linear->inputs[0] != hidden->output || linear->block != hidden->block) return false;
+    if (graph->compute == UPS_F32 || linear->inputs[0] != hidden->output || linear->block != hidden->block)
+        return false;
     return !graph->values[hidden->output].keep && readers(graph, hidden->output) == 1;
 }
 

@@ -12,9 +12,10 @@
  * where activations are recomputed the two are apart, and gradients have the same bits.
  *
  * Layers of few features may be multiplied by kernels of our own, where a card finds them faster, which take GELU, or
- * its gradient, of sums in registers (products/stationary.h). For the latter a linear with GELU and the linear that reads
- * it are a pair in backward: the second's dx is the first's dy, and only dh is written. db is then summed tile by tile,
- * in another order than without; all other bits are those of the two alone, if they are multiplied by these kernels too.
+ * its gradient, of sums in registers (products/stationary.h). For the latter a linear with GELU and the linear that
+ * reads it are a pair in backward: the second's dx is the first's dy, and only dh is written. db is then summed tile by
+ * tile, in another order than without; all other bits are those of the two alone, if they are multiplied by these
+ * kernels too.
  *
  * In FP8, while training, operands are rounded in the workspace before each product (fp8/fp8.h), transposed where sums
  * run down their columns. Evaluation, and shapes that FP8 has no products for, are as without it. */

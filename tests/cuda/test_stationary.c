@@ -107,8 +107,8 @@ static double slope_of(double x) {
 }
 
 /* More rows of tiles than processors, fewer than the processors may share, rows that end in the middle of a tile. */
-static const shape shapes[] = {
-    {1, 128, 256}, {130, 384, 384}, {64, 128, 512}, {500, 256, 320}, {1300, 128, 448}, {700, 640, 256}};
+static const shape shapes[] = {{1, 128, 256},   {130, 384, 384},  {64, 128, 512},
+                               {500, 256, 320}, {1300, 128, 448}, {700, 640, 256}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 static void check_product(shape s, bool turned, bool with_bias, bool with_gelu) {
@@ -187,7 +187,8 @@ static void check_gradient(shape s, bool accumulate) {
             sum += (double)d.values[row * s.columns + c];
             size += fabs((double)d.values[row * s.columns + c]);
         }
-        if (fabs((double)sums[c] - sum) > 1e-6 * size) fail_msg("sum of column %lld: %g, not %g", (long long)c, (double)sums[c], sum);
+        if (fabs((double)sums[c] - sum) > 1e-6 * size)
+            fail_msg("sum of column %lld: %g, not %g", (long long)c, (double)sums[c], sum);
     }
     device->class->release(device, of_device);
     device->class->release(device, partials);

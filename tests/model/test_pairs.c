@@ -155,7 +155,8 @@ static ups_value biased(ups_graph *g, ups_value x, int64_t width, const char *na
     ups_graph_scope(g, "%s.%d", name, index);
     ups_value weight = ups_graph_parameter(g, "weight", UPS_SHAPE(width, features),
                                            (ups_init){.kind = UPS_INIT_NORMAL, .scale = 0.05f});
-    return ups_linear(g, x, weight, bare ? UPS_NO_VALUE : ups_graph_parameter(g, "bias", UPS_SHAPE(width), small), false);
+    return ups_linear(g, x, weight, bare ? UPS_NO_VALUE : ups_graph_parameter(g, "bias", UPS_SHAPE(width), small),
+                      false);
 }
 
 /* Two hidden layers, a block each, and a third one whose values something else reads, too. */
@@ -167,7 +168,8 @@ static model hidden_layers(const hidden_kind *k, bool unpaired) {
     ups_value x = linear_of(g, ups_graph_input(g, "x", UPS_F32, shape), k->width, "in", false);
     for (int i = 0; i < 2; i++) {
         ups_graph_begin_block(g);
-        x = ups_add(g, x, biased(g, ups_gelu(g, biased(g, x, k->hidden, "up", i, k->bare)), k->width, "down", i, k->bare));
+        x = ups_add(g, x,
+                    biased(g, ups_gelu(g, biased(g, x, k->hidden, "up", i, k->bare)), k->width, "down", i, k->bare));
         ups_graph_end_block(g);
     }
     ups_value read_twice = ups_gelu(g, biased(g, x, k->width, "up", 2, k->bare));
@@ -217,11 +219,13 @@ static void compare_hidden(const hidden_kind *k) {
 }
 
 CLAIM(a_hidden_layer_and_what_reads_it_give_the_bits_of_the_two) {
-    const hidden_kind kinds[] = {
-        {.compute = UPS_BF16, .rows = 130, .width = 256, .hidden = 512}, /* a card of 9.0 has a kernel for both at once */
-        {.compute = UPS_F16, .rows = 129, .width = 256, .hidden = 384, .bare = true},
-        {.compute = UPS_BF16, .rows = 12, .width = 24, .hidden = 40},
-        {.compute = UPS_F32, .rows = 12, .width = 24, .hidden = 40}};
+    const hidden_kind kinds[] = {{.compute = UPS_BF16,
+                                  .rows = 130,
+                                  .width = 256,
+                                  .hidden = 512}, /* a card of 9.0 has a kernel for both at once */
+                                 {.compute = UPS_F16, .rows = 129, .width = 256, .hidden = 384, .bare = true},
+                                 {.compute = UPS_BF16, .rows = 12, .width = 24, .hidden = 40},
+                                 {.compute = UPS_F32, .rows = 12, .width = 24, .hidden = 40}};
     for (int i = 0; i < 4; i++) {
         for (checkpointing = UPS_CHECKPOINTING_NONE; checkpointing <= UPS_CHECKPOINTING_BLOCK; checkpointing++)
             compare_hidden(&kinds[i]);
