@@ -1,12 +1,13 @@
 /* Contests between two ways of doing the same work. The contestants here copy what they were given, and push the
  * emulator's clock themselves. */
-#include "base/files.h"
 #include "base/half.h"
 #include "model/cuda/products/contest.h"
 #include "model/devices/devices.h"
 #include "tests/cuda/runtime/runtime.h"
 #include "tests/model/claims.h"
 #include <math.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { COUNT = 3000 /* of a result, in more than one piece */, RUNS = 4 * 4 /* of a contestant in a contest */ };
 
@@ -158,12 +159,39 @@ CLAIM(what_cannot_be_tried_is_not_taken_and_not_kept) {
     many.results = UPS_CUDA_CONTEST_RESULTS + 1;
     const trial *const all[] = {&refuses, &large, &many};
     int runs;
-    for (int i = 0; i < 3; i++) {
-        assert_false(second_wins(device, "a-1", *all[i], &runs));
-        assert_false(ups_path_exists(path));
-    }
+    for (int i = 0; i < 3; i++) assert_false(second_wins(device, "a-1", *all[i], &runs));
     assert_true(second_wins(device, "a-1", faster, &runs));
     ups_device_close(device);
+}
+
+/* The second of the two ends its process, as a kernel that faults does, or one that hangs and is given up. */
+static ups_status end_process(ups_device *device, const void *context, ups_error *error) {
+    _exit(3);
+}
+
+CLAIM(who_did_not_come_back_from_a_contest_is_not_tried_again) {
+    const char *path = scratch("ended.txt");
+    int runs, status;
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        trial t = faster;
+        int prepared = 0;
+        t.runs = &runs, t.prepared = &prepared;
+        runs = 0;
+        const ups_cuda_contest contest = {.lay_out = lay_out, .run = {run_first, end_process}, .context = &t};
+        ups_cuda_second_wins(open_device(path), "a-1", &contest);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 3);
+    for (int again = 0; again < 2; again++) {
+        ups_device *device = open_device(path);
+        assert_false(second_wins(device, "a-1", faster, &runs));
+        assert_int_equal(runs, 0);
+        assert_true(second_wins(device, "b-1", faster, &runs)); /* others are */
+        ups_device_close(device);
+    }
 }
 
 CLAIM(without_a_file_nothing_is_run_and_the_first_is_taken) {

@@ -3,6 +3,7 @@
 #include "base/half.h"
 #include "model/cuda/products/description.h"
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -224,12 +225,40 @@ static outcome hold_contest(ups_device *device, const ups_cuda_contest *contest)
     return found;
 }
 
+/* ---- what is kept --------------------------------------------------------------------------------------------------
+ */
+
+/* A word of a contest, in a line of its own. */
+static bool has_said(ups_cuda_choices *choices, const char *name, const char *word) {
+    char key[UPS_CUDA_CHOICE_KEY];
+    cublasLtMatmulAlgo_t any;
+    return snprintf(key, sizeof key, "%s.%s", name, word) < (int)sizeof key &&
+           ups_cuda_choices_find(choices, key, &any);
+}
+
+static void say(ups_cuda_choices *choices, const char *name, const char *word) {
+    char key[UPS_CUDA_CHOICE_KEY];
+    cublasLtMatmulAlgo_t any = {{0}};
+    if (snprintf(key, sizeof key, "%s.%s", name, word) < (int)sizeof key) ups_cuda_choices_add(choices, key, &any);
+}
+
+/* A kernel that faults ends the process, and one that hangs is ended by whoever waits: who began a contest and did not
+ * come back from it has lost it, as far as later runs know. */
+static outcome hold_and_come_back(ups_device *device, ups_cuda_choices *choices, const char *name,
+                                  const ups_cuda_contest *contest) {
+    if (has_said(choices, name, "begun") && !has_said(choices, name, "ended")) return FAILED;
+    say(choices, name, "begun");
+    const outcome found = hold_contest(device, contest);
+    say(choices, name, "ended");
+    return found;
+}
+
 bool ups_cuda_second_wins(ups_device *device, const char *name, const ups_cuda_contest *contest) {
     ups_cuda_choices *choices = ups_cuda_choices_of(device);
     cublasLtMatmulAlgo_t winner = {{0}}; /* as the file keeps it: 0 or 1 in the first of an algorithm's words */
     if (!choices) return false;
     if (!ups_cuda_choices_find(choices, name, &winner)) {
-        const outcome found = hold_contest(device, contest);
+        const outcome found = hold_and_come_back(device, choices, name, contest);
         if (found == FAILED) return false; /* what could not be tried is not kept */
         winner.data[0] = found == WON;
         ups_cuda_choices_add(choices, name, &winner);
