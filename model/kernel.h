@@ -33,7 +33,7 @@ typedef struct ups_op_call {
     ups_tensor output_gradient;                 /* backward only */
     ups_tensor input_gradients[UPS_MAX_INPUTS]; /* backward only; data NULL: not wanted. Parameters' are float32 */
     bool accumulate[UPS_MAX_INPUTS];            /* add to the gradient that is there instead of overwriting it */
-    bool paired;                                /* while it is prepared: as the second of a pair its backward may run
+    bool paired;                                /* set while preparing: its backward may run as the second of a pair
                                                    (fuse.h) */
     bool training;                              /* drop-path acts */
     const ups_update *update;                   /* device memory: seed and item of random ops; NULL outside training */

@@ -221,6 +221,7 @@ static ups_status prepare(ups_device *device, const ups_op_call *call, bool back
     }
     choose_stationary_products(device, call, made);
     place(call, made);
+    if (!made->stationary.pair.rows) kernel->pair_backward = NULL; /* the two run by themselves */
     kernel->workspace_bytes = made->bytes;
     kernel->state = made;
     kernel->release = release_plan;

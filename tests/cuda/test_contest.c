@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { COUNT = 3000 /* of a result, in more than one piece */, RUNS = 4 * 4 /* of a contestant in a contest */ };
+enum { COUNT = 3000 /* of a result */, RUNS = 4 * 4 /* of a contestant in a contest */ };
 
 /* Both copy x, and are wrong as they are told. */
 typedef struct trial {
@@ -164,9 +164,64 @@ CLAIM(what_cannot_be_tried_is_not_taken_and_not_kept) {
     ups_device_close(device);
 }
 
-/* The second of the two ends its process, as a kernel that faults does, or one that hangs and is given up. */
+/* A long result is compared in pieces, the last number in one of them. */
+enum { LONG = 64 * (1 << 16) + 1 };
+typedef struct long_trial {
+    float last; /* of the second's */
+    void *y[2];
+} long_trial;
+
+static void lay_out_long(ups_cuda_contest_memory *memory, void *context) {
+    ups_cuda_contest_results(memory, LONG, UPS_F32, ((long_trial *)context)->y);
+}
+static ups_status run_long(ups_device *device, const void *context, ups_error *error) {
+    UPS_TRY(device->class->synchronize(device, error));
+    emulated_clock += 1.0;
+    return UPS_OK;
+}
+static ups_status run_long_faster(ups_device *device, const void *context, ups_error *error) {
+    const long_trial *t = context;
+    UPS_TRY(device->class->upload(device, (float *)t->y[1] + LONG - 1, &t->last, sizeof t->last, error));
+    UPS_TRY(device->class->synchronize(device, error));
+    emulated_clock += 0.5;
+    return UPS_OK;
+}
+
+CLAIM(long_results_are_compared_to_their_ends) {
+    ups_device *device = open_device(scratch("long.txt"));
+    for (int wrong = 0; wrong < 2; wrong++) {
+        long_trial t = {.last = wrong ? 1.0f : 0.0f};
+        const ups_cuda_contest contest = {.lay_out = lay_out_long, .run = {run_long, run_long_faster}, .context = &t};
+        assert_int_equal(ups_cuda_second_wins(device, wrong ? "wrong-1" : "right-1", &contest), !wrong);
+    }
+    ups_device_close(device);
+}
+
+/* The second of the two faults, and what is asked of the card after that fails. */
+static ups_status break_card(ups_device *device, const void *context, ups_error *error) {
+    emulated_broken = true;
+    return ups_fail(error, UPS_ERR_IO, "the card is broken");
+}
+/* It hangs, until somebody ends the process. */
 static ups_status end_process(ups_device *device, const void *context, ups_error *error) {
     _exit(3);
+}
+
+CLAIM(a_kernel_that_faulted_is_not_tried_again) {
+    const char *path = scratch("broken.txt");
+    ups_device *device = open_device(path);
+    trial t = faster;
+    int runs = 0, prepared = 0;
+    t.runs = &runs, t.prepared = &prepared;
+    const ups_cuda_contest contest = {.lay_out = lay_out, .run = {run_first, break_card}, .context = &t};
+    assert_false(ups_cuda_second_wins(device, "a-1", &contest));
+    emulated_broken = false; /* for the next process */
+    ups_device_close(device);
+    device = open_device(path);
+    assert_false(second_wins(device, "a-1", faster, &runs));
+    assert_int_equal(runs, 0);
+    assert_true(second_wins(device, "b-1", faster, &runs)); /* others are */
+    ups_device_close(device);
 }
 
 CLAIM(who_did_not_come_back_from_a_contest_is_not_tried_again) {

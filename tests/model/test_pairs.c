@@ -233,6 +233,45 @@ CLAIM(a_hidden_layer_and_what_reads_it_give_the_bits_of_the_two) {
     checkpointing = UPS_CHECKPOINTING_NONE;
 }
 
+/* In a profile a pair's time is its second op's. */
+CLAIM(a_device_that_has_a_kernel_for_a_hidden_layer_and_what_reads_it_runs_it) {
+    enum { ROWS = 130, WIDTH = 256, HIDDEN = 512 };
+    model m = begin(UPS_BF16);
+    ups_graph *g = m.graph;
+    ups_shape shape = UPS_SHAPE(ROWS, WIDTH);
+    ups_value x = linear_of(g, ups_graph_input(g, "x", UPS_F32, shape), WIDTH, "in", false);
+    x = biased(g, ups_gelu(g, biased(g, x, HIDDEN, "up", 0, false)), WIDTH, "down", 0, false);
+    m.loss = mean_square(g, linear_of(g, x, WIDTH, "out", true), ups_graph_input(g, "target", UPS_F32, shape));
+    ups_graph_differentiate(g, m.loss);
+    ready(&m);
+    upload_random(&m, "x", 0);
+    upload_random(&m, "target", 1);
+    const ups_tensor hidden = {.dtype = UPS_BF16, .shape = UPS_SHAPE(ROWS, HIDDEN)};
+    const ups_tensor rows = {.dtype = UPS_BF16, .shape = shape};
+    const ups_tensor weight = {.dtype = UPS_BF16, .shape = UPS_SHAPE(WIDTH, HIDDEN)};
+    const ups_op_attributes attributes = {0};
+    const ups_op_call call = {.kind = UPS_OP_LINEAR,
+                              .attributes = &attributes,
+                              .input_count = 3,
+                              .inputs = {hidden, weight},
+                              .output = rows,
+                              .output_gradient = rows,
+                              .input_gradients = {hidden},
+                              .paired = true};
+    ups_kernel kernel;
+    ok(device->class->kernel(device, &call, true, &kernel, &failure));
+    ups_step_profile_enable(m.step, true);
+    run(&m, train);
+    ups_step_profile profile = ups_step_profile_get(m.step);
+    assert_int_equal(profile.backward[UPS_OP_LINEAR_GELU] > 0, !kernel.pair_backward);
+    assert_true(profile.forward[UPS_OP_LINEAR_GELU] > 0 && profile.backward[UPS_OP_LINEAR] > 0);
+    const char *wanted = getenv("UPS_CUDA_PRODUCTS"); /* which a card of 9.0 can do, and the emulated one is told to */
+    if (wanted && strcmp(wanted, "stationary") == 0 && strcmp(device->class->name, "cuda") == 0)
+        assert_non_null(kernel.pair_backward);
+    if (kernel.release) kernel.release(kernel.state);
+    end(m);
+}
+
 /* In a profile a pair's time is its norm's. */
 CLAIM(a_device_that_has_pairs_runs_them) {
     const kind k = {.compute = UPS_F32, .width = 64};

@@ -106,8 +106,9 @@ static cudaError_t open_memory(ups_device *device, const ups_cuda_contest *conte
 /* ---- results -------------------------------------------------------------------------------------------------------
  */
 
-/* What came of a contest. Only what the contestants themselves did is kept. */
-typedef enum outcome { FAILED, LOST, WON } outcome;
+/* What came of a contest. Only what the contestants themselves did is kept. BROKEN: the card does nothing any more for
+ * this process. */
+typedef enum outcome { FAILED, BROKEN, LOST, WON } outcome;
 
 static void read_floats(const void *from, ups_dtype dtype, size_t count, float *to) {
     if (dtype == UPS_BF16)
@@ -215,8 +216,8 @@ static outcome hold_contest(ups_device *device, const ups_cuda_contest *contest)
     cudaEvent_t events[2] = {NULL, NULL};
     cudaError_t code = open_memory(device, contest, &memory);
     for (int i = 0; i < 2 && code == cudaSuccess; i++) code = cudaEventCreateWithFlags(&events[i], cudaEventDefault);
-    const outcome found = code == cudaSuccess ? hold_rounds(&memory, contest, events) : FAILED;
-    cudaStreamSynchronize(ups_cuda_stream(device));
+    outcome found = code == cudaSuccess ? hold_rounds(&memory, contest, events) : FAILED;
+    if (cudaStreamSynchronize(ups_cuda_stream(device)) != cudaSuccess) found = BROKEN;
     for (int i = 0; i < 2; i++) {
         if (events[i]) cudaEventDestroy(events[i]);
     }
@@ -228,28 +229,35 @@ static outcome hold_contest(ups_device *device, const ups_cuda_contest *contest)
 /* ---- what is kept --------------------------------------------------------------------------------------------------
  */
 
-/* A word of a contest, in a line of its own. */
-static bool has_said(ups_cuda_choices *choices, const char *name, const char *word) {
+enum { ATTEMPTS = 8 /* at a contest that could not be held, such as for want of memory */ };
+
+/* That the n-th attempt was begun, or ended, in a line of its own. */
+static bool name_attempt(char key[UPS_CUDA_CHOICE_KEY], const char *name, const char *word, int n) {
+    return snprintf(key, UPS_CUDA_CHOICE_KEY, "%s.%s-%d", name, word, n) < UPS_CUDA_CHOICE_KEY;
+}
+
+static bool has_said(const ups_cuda_choices *choices, const char *name, const char *word, int n) {
     char key[UPS_CUDA_CHOICE_KEY];
     cublasLtMatmulAlgo_t any;
-    return snprintf(key, sizeof key, "%s.%s", name, word) < (int)sizeof key &&
-           ups_cuda_choices_find(choices, key, &any);
+    return name_attempt(key, name, word, n) && ups_cuda_choices_find(choices, key, &any);
 }
 
-static void say(ups_cuda_choices *choices, const char *name, const char *word) {
+static void say(ups_cuda_choices *choices, const char *name, const char *word, int n) {
     char key[UPS_CUDA_CHOICE_KEY];
     cublasLtMatmulAlgo_t any = {{0}};
-    if (snprintf(key, sizeof key, "%s.%s", name, word) < (int)sizeof key) ups_cuda_choices_add(choices, key, &any);
+    if (name_attempt(key, name, word, n)) ups_cuda_choices_add(choices, key, &any);
 }
 
-/* A kernel that faults ends the process, and one that hangs is ended by whoever waits: who began a contest and did not
- * come back from it has lost it, as far as later runs know. */
+/* A kernel that faults breaks the process's card, and one that hangs is ended by whoever waits: a contest that was
+ * begun and not ended is lost, as far as later runs know. */
 static outcome hold_and_come_back(ups_device *device, ups_cuda_choices *choices, const char *name,
                                   const ups_cuda_contest *contest) {
-    if (has_said(choices, name, "begun") && !has_said(choices, name, "ended")) return FAILED;
-    say(choices, name, "begun");
+    int n = 1;
+    while (n <= ATTEMPTS && has_said(choices, name, "begun", n) && has_said(choices, name, "ended", n)) n++;
+    if (n > ATTEMPTS || has_said(choices, name, "begun", n)) return FAILED;
+    say(choices, name, "begun", n);
     const outcome found = hold_contest(device, contest);
-    say(choices, name, "ended");
+    if (found != BROKEN) say(choices, name, "ended", n);
     return found;
 }
 
@@ -259,7 +267,7 @@ bool ups_cuda_second_wins(ups_device *device, const char *name, const ups_cuda_c
     if (!choices) return false;
     if (!ups_cuda_choices_find(choices, name, &winner)) {
         const outcome found = hold_and_come_back(device, choices, name, contest);
-        if (found == FAILED) return false; /* what could not be tried is not kept */
+        if (found == FAILED || found == BROKEN) return false; /* what could not be tried is not kept */
         winner.data[0] = found == WON;
         ups_cuda_choices_add(choices, name, &winner);
     }

@@ -54,8 +54,8 @@ void ups_cuda_contest_results(ups_cuda_contest_memory *memory, int64_t count, up
  * there. `name`: as in choices.h, no blanks; what tells the work from other work, and a version that changes with the
  * code of either. Without a file, where kernels are chosen by shape, or on a card that is only planned for, nothing
  * runs, and the first is taken. So it is where a contest cannot be held, for want of memory or because one does not
- * run: no error is told, and no winner is kept. A contest that was begun and never ended, since a kernel hung or ended
- * the process, is not held again, nor is one that another process holds at the moment. Waits for the compute stream,
+ * run: no error is told, and no winner is kept. A contest that was begun and never ended, since a kernel hung or
+ * faulted, is not held again, nor is one that another process holds at the moment. Waits for the compute stream,
  * which must not be captured. */
 bool ups_cuda_second_wins(ups_device *device, const char *name, const ups_cuda_contest *contest);
 

@@ -39,8 +39,15 @@ struct stationary_call {
     int shares, all_shares; // of a row of tiles, for several blocks, and of all
 };
 
+// Slabs lie 16 bytes apart, so that eight lanes that write a row to eight of them meet different banks.
+static constexpr __host__ __device__ int stride_of(int rows) {
+    return rows * 16 + 16;
+}
 static constexpr __host__ __device__ int stage_bytes(bool turned) {
-    return (int)(turned ? slabs_bytes(DEPTH, TILE_COLUMNS) : slabs_bytes(TILE_COLUMNS, DEPTH));
+    return turned ? stride_of(DEPTH) * (TILE_COLUMNS / 8) : stride_of(TILE_COLUMNS) * (DEPTH / 8);
+}
+static constexpr __host__ __device__ int resting_bytes(int terms) {
+    return stride_of(TILE_ROWS) * (terms / 8);
 }
 
 // Behind it the rows that rest, and the stages.
@@ -50,7 +57,7 @@ struct __align__(128) stationary_memory {
 };
 
 static constexpr size_t memory_bytes(int64_t terms, bool turned) {
-    return sizeof(stationary_memory) + slabs_bytes(TILE_ROWS, (int)terms) + (size_t)STAGES * stage_bytes(turned);
+    return sizeof(stationary_memory) + (size_t)resting_bytes((int)terms) + (size_t)STAGES * stage_bytes(turned);
 }
 
 #if HAS_GROUPS
@@ -82,12 +89,11 @@ static __device__ __forceinline__ tile_share share_of(const stationary_call &c, 
 
 // ---- copying ----------------------------------------------------------------------------------------------------------
 
-// 64 columns of ROWS rows, `pitch` elements apart, to slabs. Rows from `left` on are zeros. A warp has four whole rows at once; of
-// eight lanes, which write together, two have a row, so that they meet different banks.
+// 64 columns of ROWS rows, `pitch` elements apart, to slabs: eight lanes have a row. Rows from `left` on are zeros.
 template <int ROWS>
 static __device__ __forceinline__ void copy_rows(const uint16_t *from, int64_t pitch, int64_t left, slab_rows to) {
     enum { AT_ONCE = GROUP_THREADS / 8 };
-    const int lane = threadIdx.x % 32, piece = lane / 8 * 2 + lane % 2, first = threadIdx.x % GROUP_THREADS / 32 * 4 + lane / 2 % 4;
+    const int piece = threadIdx.x % 8, first = threadIdx.x % GROUP_THREADS / 8;
     const uint16_t *at = from + first * pitch + piece * WIDE;
     unsigned char *place = to.from(first).data + piece * to.stride;
 #pragma unroll
@@ -128,7 +134,8 @@ static __device__ __forceinline__ void copy_all(const stationary_call &c, statio
             }
         }
     }
-    copy_async_wait<0>();
+    copy_async_commit();
+    copy_async_wait<0>(); // nobody ends before what was begun is there
 }
 
 // ---- multiplying ------------------------------------------------------------------------------------------------------
@@ -141,7 +148,7 @@ static __device__ __forceinline__ void hold(tile_sums &sums) {
     hold(sums[1]);
 }
 
-// The warp's products that read the stage are done.
+// The warp's products that read the stage are done: it may be copied over, without a fence.
 static __device__ __forceinline__ void tell_empty(stationary_memory &m, int stage) {
     __syncwarp();
     if (threadIdx.x % 32 == 0) phase_arrive(&m.empty[stage]);
@@ -182,7 +189,7 @@ static __device__ __forceinline__ void multiply_tile(const stationary_call &c, s
         group_wait<0>(); // here, so that the compiler does not move the news behind what becomes of the sums
         tell_empty(m, before);
     }
-    group_wait<0>();
+    group_wait<0>(); // for the compiler, which puts one here if there is none
     hold(sums);
 }
 
@@ -366,8 +373,8 @@ static __global__ void __launch_bounds__(BLOCK_THREADS, 1) stationary_rows(const
 #if HAS_GROUPS
     extern __shared__ __align__(128) unsigned char stationary_shared[];
     auto &m = *(stationary_memory *)stationary_shared;
-    const slab_rows resting = {(unsigned char *)(&m + 1), slab_stride(TILE_ROWS)};
-    const slab_rows stages = {resting.data + slabs_bytes(TILE_ROWS, c.terms), slab_stride(TURNED ? (int)DEPTH : (int)TILE_COLUMNS)};
+    const slab_rows resting = {(unsigned char *)(&m + 1), stride_of(TILE_ROWS)};
+    const slab_rows stages = {resting.data + resting_bytes(c.terms), stride_of(TURNED ? (int)DEPTH : (int)TILE_COLUMNS)};
     const int group = uniform(threadIdx.x / GROUP_THREADS);
     if (threadIdx.x == 0) {
         for (int stage = 0; stage < STAGES; stage++) {

@@ -87,7 +87,8 @@ bool ups_cuda_takes_stationary(ups_device *device, const ups_cuda_stationary *p,
                                         [UPS_CUDA_STATIONARY_GELU_GRADIENT] = "gelu_gradient"};
     const char *wanted = getenv("UPS_CUDA_PRODUCTS");
     if (!ups_cuda_stationary_fits(device, p) || ups_cuda_kernels_by_shape(device)) return false;
-    if (wanted && *wanted) return strcmp(wanted, "stationary") == 0;
+    if (wanted && strcmp(wanted, "stationary") == 0) return true;
+    if (wanted && strcmp(wanted, "library") == 0) return false;
     if (!keeps_card_busy(device, p)) return false;
     char name[128];
     snprintf(name, sizeof name, "stationary-%d.%s.%s.%lldx%lldx%lld%s%s", VERSION, kinds[p->kind],

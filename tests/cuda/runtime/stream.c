@@ -96,13 +96,15 @@ static cudaError_t refuse_in_capture(const char *what) {
     return emulated_refuse(cudaErrorStreamCaptureUnsupported, "%s while a stream is captured", what);
 }
 
+bool emulated_broken;
+
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     EMULATED_CALL_BEGINS();
     if (!is_stream(stream)) return emulated_refuse(cudaErrorInvalidResourceHandle, "the default stream is waited for");
     if (stream->capture) return refuse_in_capture("the host waits for a stream");
     emulated_work_wait(stream->last);
     for (uint32_t i = 0; i < stream->waits.count; i++) emulated_work_wait(stream->waits.items[i]);
-    return cudaSuccess;
+    return emulated_broken ? cudaErrorLaunchFailure : cudaSuccess;
 }
 
 cudaError_t cudaDeviceSynchronize(void) {
