@@ -70,7 +70,7 @@ void emulated_list_add(emulated_list *list, emulated_work *work);
 
 emulated_work *emulated_work_add(emulated_body *body, const emulated_list *before); /* takes `body` */
 extern double emulated_clock;
-extern bool emulated_broken; /* as after a kernel's fault: waiting for a stream fails, for good */
+extern bool emulated_broken;                  /* as after a kernel's fault: waiting for a stream fails, for good */
 void emulated_work_wait(emulated_work *work); /* the host does; NULL is fine */
 bool emulated_work_try(emulated_work *work);  /* does a little of what is left; whether it is done */
 
