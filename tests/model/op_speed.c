@@ -95,12 +95,13 @@ static void measure_adamw(void) {
 void measure_linear(int64_t rows, int64_t features, int64_t made) {
     const operand weight = {
         .kind = COMPUTE, .shape = UPS_SHAPE(made, features), .spread = 1.0f / sqrtf((float)features)};
-    op_case linear = {
-        .name = "linear",
-        .kind = UPS_OP_LINEAR,
-        .input_count = 3,
-        .inputs = {{.kind = COMPUTE, .shape = UPS_SHAPE(rows, features)}, weight, {VECTOR, UPS_SHAPE(made)}},
-        .output = {.kind = COMPUTE, .shape = UPS_SHAPE(rows, made)}};
+    op_case linear = {.name = "linear",
+                      .kind = UPS_OP_LINEAR,
+                      .input_count = 3,
+                      .inputs = {{.kind = COMPUTE, .shape = UPS_SHAPE(rows, features)},
+                                 weight,
+                                 {.kind = VECTOR, .shape = UPS_SHAPE(made)}},
+                      .output = {.kind = COMPUTE, .shape = UPS_SHAPE(rows, made)}};
     measure(&linear, UPS_BF16);
     linear.name = "linear with gelu";
     linear.kind = UPS_OP_LINEAR_GELU;
