@@ -1,8 +1,8 @@
 /* Products of our own for layers of few features, on cards that multiply by groups of warps (compute capability 9.0):
  * 128 rows of the first operand rest in shared memory, with all of their terms, while the second operand passes by, so
- * that each is read once for all columns. GELU, or its gradient, is taken of sums while they are in registers: the
- * library's epilogue has the tanh approximation alone, and a kernel after it reads and writes what is four times as
- * wide as the layer once more.
+ * that rows are read from memory once for all columns. GELU, or its gradient, is taken of sums while they are in
+ * registers: the library's epilogue has the tanh approximation alone, and a kernel after it reads and writes what is
+ * four times as wide as the layer once more.
  *
  * Sums are float32, rounded once to the operands' dtype; GELU is taken of what was rounded, as it is where it is a
  * kernel of its own. Whether a call takes them, or the library and such a kernel, is found on the card
