@@ -617,3 +617,12 @@ void ups_remove_partials_of(const char *path) {
     free(directory);
     free(place);
 }
+
+/* What need not be there yet has no links to follow. */
+char *ups_path_absolute(const char *path) {
+    char resolved[PATH_MAX], *made = NULL;
+    if (!path[0]) return strdup(path);
+    if (realpath(path, resolved)) return strdup(resolved);
+    if (path[0] == '/' || !getcwd(resolved, sizeof resolved)) return strdup(path);
+    return asprintf(&made, "%s/%s", resolved, path) < 0 ? NULL : made;
+}

@@ -17,6 +17,7 @@ enum { LINE_BYTES = 2048 }; /* longer lines are cut: an error message of 1000 by
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int threshold = UPS_LOG_INFO;
 static double start_time;
+static atomic_int rank; /* that is told; 0: none */
 
 static const char *const level_names[] = {"debug", "info", "warning", "error"};
 
@@ -32,6 +33,11 @@ void ups_log_set_level(ups_log_level level) {
     atomic_store(&threshold, (int)level);
 }
 
+void ups_log_tell_rank(int told) {
+    atomic_store(&rank, told);
+    if (!getenv("UPS_LOG")) ups_log_set_level(UPS_LOG_WARNING);
+}
+
 static void write_whole(const char *text, size_t length) {
     while (length > 0) {
         ssize_t written = write(STDERR_FILENO, text, length);
@@ -45,6 +51,8 @@ void ups_log(ups_log_level level, const char *format, ...) {
     if ((int)level < atomic_load(&threshold)) return;
     char line[LINE_BYTES];
     int used = snprintf(line, sizeof line, "[%8.3f] ", ups_now() - start_time);
+    if (atomic_load(&rank) > 0)
+        used += snprintf(line + used, sizeof line - (size_t)used, "rank %d: ", atomic_load(&rank));
     if (level != UPS_LOG_INFO) {
         used += snprintf(line + used, sizeof line - (size_t)used, "%s: ", level_names[level]);
     }

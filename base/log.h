@@ -8,6 +8,10 @@ typedef enum ups_log_level { UPS_LOG_DEBUG, UPS_LOG_INFO, UPS_LOG_WARNING, UPS_L
 /* Lines below `level` are dropped. Default: UPS_LOG_INFO, or what UPS_LOG=debug|info|warning|error says. */
 void ups_log_set_level(ups_log_level level);
 
+/* Lines from here on begin with "rank N: ", and only warnings and errors are written unless UPS_LOG says otherwise: of
+ * processes that do the same, one tells of it. */
+void ups_log_tell_rank(int rank);
+
 /* Writes one line, atomically; erases and redraws a progress bar that is on the terminal. Thread-safe. */
 void ups_log(ups_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -25,6 +25,7 @@ typedef enum ups_kernel_choice {
 typedef struct ups_device_class {
     const char *name;    /* "cpu", "cuda" */
     int input_sets;      /* of a step: 2 where the next batch is copied in beside the computation */
+    bool immediate;      /* its memory is the host's, and what is issued has run when the call returns */
     bool only_plans;     /* it says what kernels want, and runs nothing: of what follows, plans call `kernel`,
                             `matrices_workspace`, `memory`, `threads`, `synchronize` and `destroy` */
     bool offloads;       /* it has allocate_offloaded and release_offloaded */

@@ -21,11 +21,12 @@ typedef struct ups_update_input {
     uint64_t seed, item; /* random ops draw by these: the run's seed, and the micro-batch counted over the run */
     int64_t step;        /* optimizer step, from 0 */
     int64_t micro_batch; /* within that step, from 0 */
+    bool clears;         /* results of before, as the first of a step does: where another process has that */
     float share;         /* of the micro-batch in the step's gradient: 1 / accumulation */
     float learning_rate; /* of the step */
 } ups_update_input;
 
-/* Of one optimizer step; cleared with the input of its first micro-batch. */
+/* Of one optimizer step; cleared with the input of its first micro-batch, and where an input says so. */
 typedef struct ups_update_result {
     double loss[UPS_UPDATE_MAX_TASKS];     /* sums over windows by task */
     int64_t windows[UPS_UPDATE_MAX_TASKS]; /* how many these were */

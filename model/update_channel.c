@@ -72,7 +72,7 @@ ups_status ups_update_give(ups_update_channel *channel, const ups_update_input *
     slot *next = &channel->given[channel->give_count++ % GIVEN];
     UPS_TRY(device->class->event_wait(device, next->event, error));
     *next->host = (ups_update){.input = *input};
-    size_t bytes = sizeof *input + (input->micro_batch == 0 ? sizeof next->host->result : 0);
+    size_t bytes = sizeof *input + (input->micro_batch == 0 || input->clears ? sizeof next->host->result : 0);
     UPS_TRY(device->class->upload(device, channel->memory, next->host, bytes, error));
     return device->class->event_record(device, next->event, UPS_STREAM_COMPUTE, error);
 }

@@ -55,6 +55,11 @@ static double mean_loss(const double *sum, const int64_t *count, int tasks) {
     return windows > 0 ? total / (double)windows : NAN;
 }
 
+/* Whether this process writes and tells what there is to. */
+static bool leads(const loop *l) {
+    return ups_comm_rank(l->options->comm) == 0;
+}
+
 static double running_mean(double mean, double value, bool first) {
     return first ? value : RUNNING_LOSS_DECAY * mean + (1 - RUNNING_LOSS_DECAY) * value;
 }
@@ -109,6 +114,12 @@ static json_t *list_losses(const loop *l) {
     return losses;
 }
 
+static ups_status write_metrics(const loop *l, json_t *line, ups_error *error) {
+    if (leads(l)) return ups_metrics_write(l->metrics, line, error);
+    json_decref(line);
+    return UPS_OK;
+}
+
 /* One line of metrics.jsonl for the steps since the last one that was due. `due`: not only because the run ends. */
 static ups_status write_line(loop *l, bool due, ups_error *error) {
     double seconds = ups_now() - l->line_began;
@@ -138,7 +149,8 @@ static ups_status write_line(loop *l, bool due, ups_error *error) {
     json_object_set_new(line, "samples_per_s", ups_json_number((double)l->state.interval.windows / seconds));
     json_object_set_new(line, "data_wait_share", ups_json_number(waited(l) / seconds));
     if (l->stage->loader) json_object_set_new(line, "loader", loader_line(l));
-    ups_status status = ups_metrics_write(l->metrics, line, error);
+    if (l->options->comm) json_object_set_new(line, "ranks", json_integer(ups_comm_size(l->options->comm)));
+    ups_status status = write_metrics(l, line, error);
     l->last = l->state.interval;
     if (due) {
         memset(l->state.interval.sum, 0, sizeof l->state.interval.sum);
@@ -179,6 +191,7 @@ static ups_status note_score(loop *l, ups_error *error) {
     *best = (ups_best_score){.step = l->state.step, .score = l->state.score};
     memcpy(best->task, l->validated, sizeof best->task);
     const ups_loop_options *options = l->options;
+    if (!leads(l)) return UPS_OK;
     return ups_checkpoint_save_best(l->checkpoints, &l->state, options->parameters, options->optimizer, error);
 }
 
@@ -251,15 +264,43 @@ static void say_summary(const loop *l, bool ended_early) {
     }
 }
 
+/* What rank 0 tells of a validation. */
+typedef struct validation {
+    ups_status status;
+    ups_error error;
+    double sum[UPS_SAMPLER_MAX_TASKS];
+    int64_t count[UPS_SAMPLER_MAX_TASKS], windows;
+} validation;
+
+/* Rank 0 validates, for all have the same weights, and all know of it. */
+static ups_status measure_validation(const loop *l, ups_loss_sums *sums, ups_error *error) {
+    ups_comm *comm = l->options->comm;
+    ups_status status = UPS_OK;
+    if (leads(l)) {
+        ups_device_range_begin(l->options->device, "validation");
+        status = l->stage->validate(l->stage->context, sums, error);
+        ups_device_range_end(l->options->device);
+    }
+    if (!comm) return status;
+    validation told = {.status = status, .windows = sums->windows};
+    if (status != UPS_OK) told.error = *error;
+    memcpy(told.sum, sums->sum, sizeof told.sum);
+    memcpy(told.count, sums->count, sizeof told.count);
+    UPS_TRY(ups_comm_broadcast(comm, &told, sizeof told, error));
+    ups_comm_end_together(comm, told.status != UPS_OK);
+    memcpy(sums->sum, told.sum, sizeof told.sum);
+    memcpy(sums->count, told.count, sizeof told.count);
+    sums->windows = told.windows;
+    if (told.status != UPS_OK) *error = told.error;
+    return told.status;
+}
+
 /* `due`: not only because the run ends. A run that is given more steps later has to be as if it had had them. */
 static ups_status validate(loop *l, bool due, ups_error *error) {
     if (!l->stage->validate) return advance(l, NULL, NULL, error);
     double began = ups_now();
     ups_loss_sums sums = {.tasks = l->state.interval.tasks, .task_names = l->state.interval.task_names};
-    ups_device_range_begin(l->options->device, "validation");
-    ups_status status = l->stage->validate(l->stage->context, &sums, error);
-    ups_device_range_end(l->options->device);
-    UPS_TRY(status);
+    UPS_TRY(measure_validation(l, &sums, error));
     json_t *means = json_object();
     for (int t = 0; t < UPS_SAMPLER_MAX_TASKS; t++) l->validated[t] = NAN;
     double total = 0;
@@ -278,7 +319,7 @@ static ups_status validate(loop *l, bool due, ups_error *error) {
     json_object_set_new(report, "step", json_integer(l->state.step));
     json_object_set_new(report, "validation", means);
     json_object_set_new(report, "score", ups_json_number(l->state.score));
-    status = due ? note_score(l, error) : UPS_OK;
+    ups_status status = due ? note_score(l, error) : UPS_OK;
     if (due) note_plateau(l);
     if (l->state.best.step > 0) {
         json_object_set_new(report, "best", ups_json_number(l->state.best.score));
@@ -293,12 +334,13 @@ static ups_status validate(loop *l, bool due, ups_error *error) {
     double spent = ups_now() - began;
     l->line_began += spent; /* rates are of training alone */
     l->began += spent;
-    return ups_metrics_write(l->metrics, report, error);
+    return write_metrics(l, report, error);
 }
 
 static ups_status save(loop *l, ups_error *error) {
     const ups_loop_options *options = l->options;
     double began = ups_now();
+    if (!leads(l)) return UPS_OK;
     ups_device_range_begin(options->device, "checkpoint");
     ups_status status = ups_checkpoint_save(l->checkpoints, &l->state, options->parameters, options->optimizer, error);
     ups_device_range_end(options->device);
@@ -313,11 +355,27 @@ static void describe_batch(const loop *l, int64_t step, int64_t index, char text
     if (l->stage->describe_batch) l->stage->describe_batch(l->stage->context, step, index, text, BATCH_TEXT);
 }
 
+/* The same of a micro-batch of any process, in all. */
+static ups_status describe_any_batch(const loop *l, int64_t step, int64_t index, char text[BATCH_TEXT],
+                                     ups_error *error) {
+    const int ranks = ups_comm_size(l->options->comm), owner = (int)(index % ranks);
+    char own[BATCH_TEXT], *all = malloc((size_t)ranks * BATCH_TEXT);
+    if (!all) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    memset(own, 0, sizeof own);
+    if (owner == ups_comm_rank(l->options->comm)) describe_batch(l, step, index, own);
+    ups_status status = ups_comm_gather(l->options->comm, own, all, BATCH_TEXT, error);
+    memcpy(text, all + owner * BATCH_TEXT, BATCH_TEXT);
+    free(all);
+    return status;
+}
+
 static ups_status fail_not_finite(const loop *l, const ups_update *update, ups_error *error) {
     const ups_update_result *result = &update->result;
     int64_t last = l->options->training->accumulation - 1;
     char batch[BATCH_TEXT];
-    describe_batch(l, l->state.step, result->bad_micro_batch ? result->bad_micro_batch - 1 : last, batch);
+    UPS_TRY(describe_any_batch(l, l->state.step, result->bad_micro_batch ? result->bad_micro_batch - 1 : last, batch,
+                               error));
+    ups_comm_end_together(l->options->comm, true);
     return ups_fail(error, UPS_ERR_NUMERIC,
                     "%s, step %lld: the %s is not finite%s%s. The last checkpoint is from before it; lower "
                     "%s.optimizer.learning_rate, or look at these samples%s",
@@ -328,33 +386,45 @@ static ups_status fail_not_finite(const loop *l, const ups_update *update, ups_e
                         : "");
 }
 
+static ups_status zero_gradients(const loop *l, ups_error *error) {
+    const ups_loop_options *options = l->options;
+    const size_t bytes = (size_t)ups_parameters_elements(options->parameters) * sizeof(float);
+    return options->device->class->zero(options->device, ups_parameters_gradients(options->parameters), bytes, error);
+}
+
+/* The `round`-th micro-batch of this process in the next optimizer step. */
+static ups_status issue_micro_batch(loop *l, int64_t round, ups_error *error) {
+    const ups_loop_options *options = l->options;
+    const ups_training_config *training = options->training;
+    const int64_t m = round * ups_comm_size(options->comm) + ups_comm_rank(options->comm);
+    const bool begins = round == 0 || ups_exchange_takes_each(options->exchange), zeroed = l->stage->zero_gradients;
+    if (begins && zeroed) UPS_TRY(zero_gradients(l, error));
+    ups_update_input input = {.seed = options->seed,
+                              .item = (uint64_t)(l->issued * training->accumulation + m),
+                              .step = l->issued,
+                              .micro_batch = m,
+                              .clears = round == 0,
+                              .share = 1.0f / (float)training->accumulation,
+                              .learning_rate = (float)l->last_rate};
+    UPS_TRY(ups_optimizer_begin(options->optimizer, &input, error));
+    ups_micro_batch micro = {.step = l->issued,
+                             .index = m,
+                             .accumulate = zeroed || !begins,
+                             .update = ups_optimizer_update(options->optimizer),
+                             .trained = l->trained};
+    UPS_TRY(l->stage->micro_batch(l->stage->context, &micro, error));
+    return ups_exchange_micro_batch(options->exchange, round, micro.update, error);
+}
+
 /* All micro-batches of the next optimizer step, and the update. */
 static ups_status issue_step(loop *l, ups_error *error) {
     const ups_loop_options *options = l->options;
     const ups_training_config *training = options->training;
-    bool zeroed = l->stage->zero_gradients;
-    if (zeroed) {
-        size_t bytes = (size_t)ups_parameters_elements(options->parameters) * sizeof(float);
-        UPS_TRY(
-            options->device->class->zero(options->device, ups_parameters_gradients(options->parameters), bytes, error));
-    }
     memset(l->trained, 0, sizeof l->trained);
     l->last_rate = ups_schedule_rate(&training->optimizer, l->issued, training->steps, l->state.plateau.cuts);
-    for (int64_t m = 0; m < training->accumulation; m++) {
-        ups_update_input input = {.seed = options->seed,
-                                  .item = (uint64_t)(l->issued * training->accumulation + m),
-                                  .step = l->issued,
-                                  .micro_batch = m,
-                                  .share = 1.0f / (float)training->accumulation,
-                                  .learning_rate = (float)l->last_rate};
-        UPS_TRY(ups_optimizer_begin(options->optimizer, &input, error));
-        ups_micro_batch micro = {.step = l->issued,
-                                 .index = m,
-                                 .accumulate = zeroed || m > 0,
-                                 .update = ups_optimizer_update(options->optimizer),
-                                 .trained = l->trained};
-        UPS_TRY(l->stage->micro_batch(l->stage->context, &micro, error));
-    }
+    for (int64_t round = 0; round < training->accumulation / ups_comm_size(options->comm); round++)
+        UPS_TRY(issue_micro_batch(l, round, error));
+    UPS_TRY(ups_exchange_step(options->exchange, ups_optimizer_update(options->optimizer), l->trained, error));
     ups_device_range_begin(options->device, "optimizer");
     ups_status status = ups_optimizer_step(options->optimizer, l->trained, error);
     ups_device_range_end(options->device);
@@ -410,11 +480,16 @@ static ups_status keep_stable(loop *l, ups_error *error) {
     if (start == 0 || l->issued != start) return UPS_OK;
     UPS_TRY(settle(l, l->issued, error));
     UPS_TRY(save(l, error));
-    return ups_checkpoint_keep_stable(l->checkpoints, error);
+    return leads(l) ? ups_checkpoint_keep_stable(l->checkpoints, error) : UPS_OK;
 }
 
 static bool falls_due(int64_t step, int64_t every) {
     return every > 0 && step % every == 0;
+}
+
+/* Processes that train together stop after the same step. */
+static bool is_cancelled(const loop *l) {
+    return l->options->comm ? ups_exchange_cancelled(l->options->exchange) : ups_cancel_requested();
 }
 
 static ups_status run(loop *l, ups_error *error) {
@@ -424,9 +499,10 @@ static ups_status run(loop *l, ups_error *error) {
         UPS_TRY(save(l, error));
     }
     while (l->issued < training->steps && !has_ended_early(l)) {
-        if (ups_cancel_requested()) {
+        if (is_cancelled(l)) {
             UPS_TRY(settle(l, l->issued, error));
             UPS_TRY(save(l, error));
+            ups_comm_end_together(l->options->comm, true);
             return ups_fail(error, UPS_ERR_CANCELLED, "%s: stopped at step %lld of %lld; --resume goes on from there",
                             l->stage->name, (long long)l->state.step, (long long)training->steps);
         }
@@ -464,13 +540,14 @@ ups_status ups_loop_run(const ups_loop_options *options, const ups_loop_stage *s
     l->state.interval.tasks = options->task_count;
     l->state.interval.task_names = options->task_names;
     l->state.interval.loss_names = options->loss_names;
-    status = ups_make_directories(options->output, error);
-    if (status == UPS_OK) status = ups_metrics_open(metrics_path, stage->name, l->state.step, &l->metrics, error);
-    if (status == UPS_OK && options->opening && l->state.step == 0) {
+    if (leads(l)) status = ups_make_directories(options->output, error);
+    if (status == UPS_OK && leads(l))
+        status = ups_metrics_open(metrics_path, stage->name, l->state.step, &l->metrics, error);
+    if (status == UPS_OK && leads(l) && options->opening && l->state.step == 0) {
         status = ups_metrics_write(l->metrics, json_copy((json_t *)options->opening), error);
     }
     if (status != UPS_OK) goto cleanup;
-    l->progress = ups_progress_begin(stage->name, "steps", options->training->steps, l->state.step);
+    if (leads(l)) l->progress = ups_progress_begin(stage->name, "steps", options->training->steps, l->state.step);
     begin_clock(l);
     l->began = l->line_began;
     l->began_step = l->state.step;

@@ -1,6 +1,9 @@
 /* The training loop, the same for every stage: micro-batches, update, guards, log, validation, checkpoint; resumable at
  * every optimizer step. It knows nothing of what a stage computes.
  *
+ * Processes that train together run the same loop: each issues its own micro-batches of a step, all make the same
+ * update, and decide alike. Rank 0 writes what there is to write.
+ *
  * The loop issues a step before it reads the result of the one before, so that a device that works beside the host
  * always has something to do. Where a line, a validation or a checkpoint is due, it reads all results first. */
 #ifndef UPS_TRAIN_LOOP_H
@@ -9,6 +12,7 @@
 #include "base/json.h"
 #include "pipeline/loader/loader.h"
 #include "train/checkpoint.h"
+#include "train/comm/exchange.h"
 
 typedef struct ups_micro_batch {
     int64_t step;       /* optimizer step, from 0 */
@@ -51,6 +55,8 @@ typedef struct ups_loop_options {
     ups_device *device;
     ups_parameters *parameters;
     ups_optimizer *optimizer;
+    ups_comm *comm;         /* processes that train together: rank 0 writes, tells and validates; NULL: one */
+    ups_exchange *exchange; /* what they sum; NULL: nothing */
     const char *const *task_names;
     int task_count;
     const char *const *loss_names; /* by the number of a loss; NULL: lines do not tell losses one by one */

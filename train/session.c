@@ -20,7 +20,10 @@ ups_status ups_session_normalise(ups_session *session, const char *model, ups_er
     return ups_tasks_normalise_as_trained(session->config, session->tasks, model, error);
 }
 
-ups_status ups_session_normalise_as_trained(ups_session *session, unsigned training, ups_error *error) {
+/* By the statistics of the run's own autoencoder, of that which it is to begin as, or by none (NULL). */
+static ups_status normalise_by_model(ups_session *session, unsigned training,
+                                     ups_status (*normalise)(ups_session *, const char *, ups_error *),
+                                     ups_error *error) {
     char *model = ups_run_model_path(session->config, UPS_STAGE_AUTOENCODER);
     char *initial = ups_run_initial_weights(session->config, UPS_STAGE_AUTOENCODER);
     if (!model || !initial) {
@@ -30,10 +33,22 @@ ups_status ups_session_normalise_as_trained(ups_session *session, unsigned train
     }
     bool trained = !(training & 1u << UPS_STAGE_AUTOENCODER) && ups_path_exists(model);
     const char *from = trained ? model : ups_path_exists(initial) ? initial : NULL;
-    ups_status status = ups_session_normalise(session, from, error);
+    ups_status status = normalise(session, from, error);
     free(model);
     free(initial);
     return status;
+}
+
+ups_status ups_session_normalise_as_trained(ups_session *session, unsigned training, ups_error *error) {
+    return normalise_by_model(session, training, ups_session_normalise, error);
+}
+
+static ups_status recall(ups_session *session, const char *model, ups_error *error) {
+    return ups_tasks_normalise_as_trained(session->config, session->tasks, model, error);
+}
+
+ups_status ups_session_normalise_as_rank_0(ups_session *session, unsigned training, ups_error *error) {
+    return normalise_by_model(session, training, recall, error);
 }
 
 static ups_status begin(ups_run_config *config, bool normalise, uint64_t card_memory, ups_session *session,

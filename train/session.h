@@ -4,12 +4,14 @@
 #define UPS_TRAIN_SESSION_H
 
 #include "model/device.h"
+#include "train/comm/comm.h"
 #include "train/data/tasks.h"
 
 typedef struct ups_session {
     ups_run_config *config;
     ups_device *device;
     ups_tasks *tasks; /* opened; normalised unless only a plan is wanted */
+    ups_comm *comm;   /* the processes that train together; borrowed; NULL: this one alone */
 } ups_session;
 
 /* What is wrong with the configuration for any stage is found here, before the first one runs. `normalise`: with the
@@ -28,6 +30,8 @@ ups_status ups_session_begin(ups_run_config *config, bool normalise, ups_session
 ups_status ups_session_normalise(ups_session *session, const char *model, ups_error *error);
 /* With those of the run's own autoencoder, unless it is among the stages that are to be trained (a mask). */
 ups_status ups_session_normalise_as_trained(ups_session *session, unsigned training, ups_error *error);
+/* The same in a process that follows another one, which has written down what it measured: nothing is removed. */
+ups_status ups_session_normalise_as_rank_0(ups_session *session, unsigned training, ups_error *error);
 /* What the session's models compute in: `precision: auto` is settled (train/precision.h), and bf16 that is slow here is
  * told of. For commands that plan or use a run; training settles it stage by stage. */
 ups_status ups_session_settle_precision(ups_session *session, ups_error *error);

@@ -1,5 +1,6 @@
 #include "base/system/memory_limit.h"
 
+#include "base/system/launcher.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,5 +113,5 @@ static uint64_t left_by_ulimit(void) {
 }
 
 uint64_t ups_memory_free(void) {
-    return least(ups_memory_free_below(""), left_by_ulimit());
+    return least(ups_memory_free_below("") / (uint64_t)ups_launch_processes_here(), left_by_ulimit());
 }

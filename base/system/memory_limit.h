@@ -6,7 +6,7 @@
 
 /* Bytes: the least of the machine's available memory (MemAvailable), what the control groups above this process leave
  * (versions 1 and 2; page cache that the kernel would give up counts as free), and what `ulimit -v` leaves. 0 when the
- * machine does not tell. */
+ * machine does not tell. Where several processes share the machine (launcher.h), the first two are divided by them. */
 uint64_t ups_memory_free(void);
 
 /* The same from files below `root` instead of "/", and without `ulimit`: for tests. */

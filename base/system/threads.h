@@ -9,7 +9,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-int ups_cpu_count(void); /* processors this process may run on (affinity respected), at least 1 */
+/* Processors for this process, at least 1: those that it may run on (affinity), or its part of the machine
+ * (launcher.h). */
+int ups_cpu_count(void);
 
 typedef struct ups_pool ups_pool;
 /* `thread` is 0 … threads-1 and is fixed for the duration of one call: index scratch with it. */

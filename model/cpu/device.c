@@ -166,6 +166,7 @@ static void destroy(ups_device *device) {
 static const ups_device_class cpu_class = {
     .name = "cpu",
     .input_sets = 1,
+    .immediate = true,
     .threads = ups_cpu_threads,
     .destroy = destroy,
     .allocate = allocate,

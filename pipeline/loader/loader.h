@@ -43,13 +43,13 @@ typedef struct ups_loader_options {
     int64_t window; /* frames in a window: 2 for pairs, k + 1 for k-step rollouts, 1 for single frames, 0: the whole
                        trajectory */
     int64_t stride; /* time stride between a window's frames, ≥ 1 */
-    bool one_task_per_batch; /* needed when tasks' frames differ in shape */
+    bool one_task_per_batch; /* of a rank; needed when tasks' frames differ in shape */
     ups_dtype dtype;         /* of the batch: UPS_F32, or UPS_F16 where sources are FP16 */
     bool sequential;         /* no shuffling: samples in order, starts at 0 (evaluation, cache build); the window of a
                                 bad sample that is skipped holds UPS_NO_SAMPLE */
     int64_t first_batch;     /* where to resume */
     int64_t batch_count;     /* batches to deliver in all, counted from 0; −1: without end */
-    int32_t rank, ranks;
+    int32_t rank, ranks;     /* batch b of rank r is what batch b · ranks + r of a rank by itself would be */
     ups_io_engine io;
     int decode_threads;              /* 0: one a core */
     int slots;                       /* batches in flight; 0: 4 */

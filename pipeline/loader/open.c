@@ -123,7 +123,7 @@ static ups_status make_sampler(ups_loader *loader, ups_error *error) {
                                    .strategy = options->strategy,
                                    .temperature = options->temperature,
                                    .windows_per_draw = options->windows_per_draw,
-                                   .block = options->one_task_per_batch ? loader->global_draws : 1};
+                                   .block = options->one_task_per_batch ? loader->draws : 1};
     UPS_TRY(ups_sampler_create(&sampler, tasks, loader->task_count, &loader->sampler, error));
     for (int64_t p = 0; p < options->phase_count; p++) {
         UPS_TRY(ups_sampler_add_phase(loader->sampler, &options->phases[p], error));

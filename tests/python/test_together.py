@@ -121,7 +121,7 @@ def test_a_cache_under_construction_is_not_removed(runs, alone, cache, config):
         json.dump({"host": "node3", "pid": 7, "boot": "b", "pid_space": "p", "started": 1, "purpose": "x"}, file)
     one_sentence(runs.run("cache", "build", config, "--restart"), "process 7 on node3 is at work in it")
     shutil.rmtree(group)
-    done = ups("cache", "build", config, "--restart", env={**os.environ, "SLURM_PROCID": "0", "SLURM_NTASKS": "4"})
+    done = ups("cache", "build", config, "--restart", env={**os.environ, "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "4"})
     assert "removed by one process alone" in done.stderr
     assert tree(cache) == alone
 

@@ -1,6 +1,9 @@
 /* `ups train CONFIG|RUN`: the stages of a run in order, each finished one skipped, each stopped one resumable. */
 #include "train/stages/train.h"
 #include "base/json.h"
+#include "base/log.h"
+#include "base/system/cancel.h"
+#include "base/system/launcher.h"
 #include "model/devices/devices.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
@@ -10,6 +13,7 @@
 #include "train/precision.h"
 #include "train/run_precision.h"
 #include "train/session.h"
+#include "train/stages/follow.h"
 #include "train/stages/run.h"
 #include "train/state.h"
 #include <stdio.h>
@@ -312,6 +316,39 @@ static int run_training(const ups_arguments *arguments, const ups_train_request 
     return exit_code;
 }
 
+/* A process that fails by itself ends the others, too: they would wait for it. */
+static int end_together(ups_comm *comm, int exit_code) {
+    ups_error error;
+    if (exit_code != UPS_EXIT_OK && !ups_comm_ended_together(comm)) ups_comm_abort(comm, exit_code);
+    if (ups_comm_rank(comm) == 0 && ups_stages_end(comm, &error) != UPS_OK) exit_code = UPS_EXIT_FAILURE;
+    ups_comm_close(comm);
+    return exit_code;
+}
+
+/* What the launcher started: rank 0 trains as a process by itself does, the others follow it. */
+static int run_ranks(const ups_arguments *arguments, ups_train_request *request) {
+    ups_comm *comm;
+    ups_error error;
+    if (ups_comm_open(&comm, &error) != UPS_OK) return ups_command_fail(arguments, &error);
+    request->comm = comm;
+    if (!comm) return run_training(arguments, request);
+    if (ups_comm_rank(comm) == 0) {
+        ups_log(UPS_LOG_INFO, "%d processes train together (%s)", ups_comm_size(comm), ups_comm_library(comm));
+        return end_together(comm, run_training(arguments, request));
+    }
+    ups_status status = ups_stages_follow(comm, &error);
+    if (status != UPS_OK && !ups_comm_ended_together(comm)) ups_log(UPS_LOG_ERROR, "%s", error.message);
+    const bool cancelled = status == UPS_ERR_CANCELLED;
+    return end_together(comm, cancelled          ? UPS_EXIT_SIGNAL + ups_cancel_signal()
+                              : status != UPS_OK ? UPS_EXIT_FAILURE
+                                                 : UPS_EXIT_OK);
+}
+
+/* Where several processes were started and one is enough, the others have nothing to do. */
+static bool is_another_rank(void) {
+    return ups_launch_find().rank > 0;
+}
+
 int ups_cmd_train(int argc, char **argv) {
     char names[160], summary[200];
     list_stages(", ", names, sizeof names);
@@ -339,9 +376,12 @@ int ups_cmd_train(int argc, char **argv) {
     const char **keys = calloc((size_t)argc + 1, sizeof *keys);
     ups_arguments_begin(&arguments, &usage, argc, argv);
     if (read_line(&arguments, &request, keys, &sweep, &plan, &card_gib, &exit_code)) {
-        exit_code = plan                  ? run_plan(&arguments, &request, card_gib)
-                    : sweep.key_count > 0 ? ups_command_sweep(&arguments, &sweep)
-                                          : run_training(&arguments, &request);
+        if (plan)
+            exit_code = is_another_rank() ? UPS_EXIT_OK : run_plan(&arguments, &request, card_gib);
+        else if (sweep.key_count > 0 && ups_launch_find().ranks > 1)
+            exit_code = ups_command_usage_error(&arguments, "--sweep trains one run after the other in one process");
+        else
+            exit_code = sweep.key_count > 0 ? ups_command_sweep(&arguments, &sweep) : run_ranks(&arguments, &request);
     }
     free(keys);
     return exit_code;

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/system/cancel.h"
+#include "base/system/launcher.h"
 #include "base/system/threads.h"
 #include "cache/build/leases.h"
 #include "cache/store/document.h"
@@ -246,19 +247,6 @@ static ups_status build(split_build *b, bool wait, ups_error *error) {
 
 /* ---- the cache --------------------------------------------------------------------------------------------------- */
 
-/* Which of how many processes this one is, as its launcher says; left alone where none does. */
-static void find_rank(int64_t *rank, int64_t *ranks) {
-    static const char *const launchers[][2] = {
-        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, {"PMI_RANK", "PMI_SIZE"}, {"SLURM_PROCID", "SLURM_NTASKS"}};
-    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
-        const char *own = getenv(launchers[i][0]), *all = getenv(launchers[i][1]);
-        if (!own || !all) continue;
-        *rank = strtoll(own, NULL, 10);
-        *ranks = strtoll(all, NULL, 10);
-        return;
-    }
-}
-
 /* What is kept with the cache of how well fields are read back. It is measured once: what a complete cache says is
  * taken over. Few digits, for others who build the same cache may round otherwise. */
 static ups_status find_loss(const ups_session *session, const ups_task *task, ups_split split, ups_cache_writer *writer,
@@ -298,7 +286,9 @@ ups_status ups_encode_split(const ups_session *session, const ups_task *task, up
         .broken_count = options.broken_count,
         .device = session->device->class->results,
     };
-    find_rank(&writing.rank, &writing.ranks);
+    const ups_launch launch = ups_launch_find();
+    writing.rank = launch.rank;
+    writing.ranks = launch.ranks;
     UPS_TRY(ups_latents_write(session->config, task, split, writing, &b.writer, error));
     ups_cache_writer_state state = ups_cache_writer_look(b.writer);
     report->extended_from = state.extended_from;
@@ -442,13 +432,12 @@ bool ups_encode_has_begun(const ups_run_config *config) {
 }
 
 ups_status ups_encode_remove(const ups_run_config *config, ups_error *error) {
-    int64_t rank = 0, ranks = 1;
-    find_rank(&rank, &ranks);
-    if (ranks > 1) {
+    const ups_launch launch = ups_launch_find();
+    if (launch.ranks > 1) {
         return ups_fail(error, UPS_ERR_ARGUMENT,
                         "a cache is removed by one process alone, and this is one of %lld: run with --restart once, "
                         "without a launcher, before they build together",
-                        (long long)ranks);
+                        (long long)launch.ranks);
     }
     char *cache = ups_run_cache_directory(config);
     ups_status status = cache ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");

@@ -270,6 +270,11 @@ typedef struct ups_checkpoint_config {
     int64_t keep; /* of a stage */
 } ups_checkpoint_config;
 
+/* Processes that train one model together (train/comm/). */
+typedef struct ups_ranks_config {
+    bool reproducible;
+} ups_ranks_config;
+
 typedef struct ups_run_config {
     char *output; /* the run's directory */
     uint64_t seed;
@@ -277,6 +282,7 @@ typedef struct ups_run_config {
     char **fp8_layers; /* patterns of names */
     unsigned fp8_layer_count;
     ups_device_config device;
+    ups_ranks_config ranks;
     ups_data_config data;
     ups_task_config *tasks;
     unsigned task_count;

@@ -464,6 +464,9 @@ static const ups_config_key run_keys[] = {
         KEY(INT32, "threads", device.threads, "0", 0, 4096, "cores the CPU's kernels use; 0: all", .neutral = true),
         KEY(DOUBLE, "memory", device.memory, "0", 0, 1e6,
             "GiB of a card's memory that may be used; 0: nine tenths of what is free", .neutral = true)),
+    SUBSECTION("ranks", KEY(BOOL, "reproducible", ranks.reproducible, "false", 0, 0,
+                            "gradients are summed micro-batch by micro-batch, in order: the same bits on any number of "
+                            "processes, for a sum a micro-batch instead of one a step")),
     {.name = "data", .type = UPS_CONFIG_SECTION, .keys = data_keys},
     KEY(SECTION, "tasks", tasks, NULL, 0, 0, NULL, .keys = task_keys,
         LIST(ups_run_config, tasks, task_count, 1, UPS_SAMPLER_MAX_TASKS)),

@@ -19,6 +19,8 @@
 
 /* Batches from a decision to its effect; loaders have fewer slots. */
 #define UPS_SAMPLING_LEAD 64
+/* Processes whose loaders, of two slots at least, begin fewer together. */
+#define UPS_SAMPLING_MOST_RANKS 31
 
 typedef struct ups_task_sampling ups_task_sampling;
 

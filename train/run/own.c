@@ -19,21 +19,12 @@ bool ups_run_is_there(const char *directory) {
 
 /* ---- writing ---------------------------------------------------------------------------------------------------- */
 
-/* What need not be there yet has no links to follow. Free with free(). */
-static char *absolute(const char *path) {
-    char resolved[PATH_MAX], *made = NULL;
-    if (!path[0]) return strdup(path);
-    if (realpath(path, resolved)) return strdup(resolved);
-    if (path[0] == '/' || !getcwd(resolved, sizeof resolved)) return strdup(path);
-    return asprintf(&made, "%s/%s", resolved, path) < 0 ? NULL : made;
-}
-
 ups_status ups_run_config_publish(const ups_run_config *config, const char *directory, const char *output,
                                   const char *cache_directory, ups_error *error) {
     ups_run_config told = *config;
     char *text = NULL, *path = NULL;
-    told.output = absolute(output);
-    told.cache.directory = absolute(cache_directory);
+    told.output = ups_path_absolute(output);
+    told.cache.directory = ups_path_absolute(cache_directory);
     bool had = told.output && told.cache.directory && asprintf(&path, "%s/config.yaml", directory) >= 0;
     ups_status status =
         had ? ups_config_print(&ups_run_schema, &told, &text, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");

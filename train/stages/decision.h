@@ -3,6 +3,7 @@
 #ifndef UPS_TRAIN_STAGES_DECISION_H
 #define UPS_TRAIN_STAGES_DECISION_H
 
+#include "train/comm/comm.h"
 #include "train/run/own.h"
 #include <stddef.h>
 
@@ -15,6 +16,7 @@ typedef struct ups_train_request {
     bool restart;     /* begins anew: finished stages, too */
     bool extend;      /* stages get the steps that are given now */
     const char *fork; /* the directory of a new run that starts from this one's weights; NULL: none */
+    ups_comm *comm;   /* processes that train together, of which this is rank 0; borrowed; NULL: this one alone */
     bool afresh;      /* of a fork: stages that a change concerns take no weights along, and begin as in any new run */
 } ups_train_request;
 

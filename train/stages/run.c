@@ -6,6 +6,7 @@
 #include "train/precision.h"
 #include "train/run/own.h"
 #include "train/run_precision.h"
+#include "train/stages/follow.h"
 #include "train/state.h"
 #include <stdlib.h>
 
@@ -17,6 +18,7 @@ typedef struct stages_run {
     ups_run_state state;
     ups_precision configured, recorded; /* of the configuration; of the run that is there. AUTO: none yet */
     ups_precision said, published;      /* each stage decides for itself */
+    unsigned training;                  /* stages that this command trains (a mask) */
 } stages_run;
 
 bool ups_stages_include(const ups_stages_wanted *wanted, const ups_run_config *config, unsigned i) {
@@ -110,21 +112,24 @@ static ups_status run_stage(stages_run *r, ups_stage stage, ups_error *error) {
     ups_stage_request request = {.session = r->session, .resume = r->wanted->resume};
     if (ups_run_training(r->config, stage)) UPS_TRY(check_checkpoint(r, stage, error));
     UPS_TRY(settle_precision(r, stage, request.resume, error));
+    UPS_TRY(ups_stages_lead(r->session, stage, request.resume, r->training, error));
     UPS_TRY(ups_stages[stage]->run(&request, error));
+    ups_comm_end_together(r->session->comm, true); /* the others wait for what comes next */
     if (ups_stages[stage]->accept) UPS_TRY(ups_stages[stage]->accept(&request, error));
     return record(r, stage, error);
 }
 
 static ups_status run_stages(stages_run *r, ups_error *error) {
     const ups_run_config *config = r->config;
-    unsigned training = 0;
     UPS_TRY(ups_precision_recorded(config, &r->recorded, error));
     UPS_TRY(ups_run_state_read(config, &r->state, error));
     for (unsigned i = 0; i < config->stage_count; i++) {
         bool trains = ups_stages_include(r->wanted, config, i) && !is_done(r, config->stages[i]);
-        if (trains) training |= 1u << config->stages[i];
+        if (!trains) continue;
+        r->training |= 1u << config->stages[i];
+        UPS_TRY(ups_stage_check_ranks(config, config->stages[i], ups_comm_size(r->session->comm), error));
     }
-    UPS_TRY(ups_session_normalise_as_trained(r->session, training, error));
+    UPS_TRY(ups_session_normalise_as_trained(r->session, r->training, error));
     bool any = false;
     for (unsigned i = 0; i < config->stage_count; i++) {
         ups_stage stage = config->stages[i];

@@ -126,7 +126,7 @@ ups_status ups_stage_choose_batch(const ups_stage_request *request, ups_stage st
     const ups_run_config *config = request->session->config;
     const ups_training_config *training = ups_run_training(config, stage);
     const char *name = ups_stage_name(stage);
-    int64_t batch = training->batch_size;
+    int64_t batch = request->batch_size > 0 ? request->batch_size : training->batch_size;
     if (batch == 0 && request->resume) {
         char *checkpoints = ups_run_path(config, "checkpoints/%s", name);
         if (!checkpoints) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");

@@ -59,6 +59,7 @@ static ups_status train_in_place(ups_train_decision *d, ups_error *error) {
         ups_run_config_free(config);
         return error->code;
     }
+    session.comm = d->request->comm;
     wanted.output = session.config->output;
     wanted.directory = session.config->cache.directory;
     ups_status status = ups_run_lock_take(wanted.output, &lock, error);
@@ -99,6 +100,7 @@ static ups_status train_staged(ups_train_decision *d, ups_error *error) {
         ups_stages_wanted wanted = {
             .stage = single(d->redo), .only = d->redo, .resume = true, .output = output, .directory = told};
         status = ups_session_begin(&staged, false, &session, error);
+        if (status == UPS_OK) session.comm = d->request->comm;
         if (status == UPS_OK && d->fresh) status = ups_train_seed_next(d, next, next_cache, error);
         if (status == UPS_OK) status = ups_stages_run(&session, &wanted, error);
         session.config = NULL;

@@ -82,6 +82,7 @@ void ups_stage_training_end(ups_stage_training *t) {
     ups_loader_close(t->loader);
     ups_feed_close(t->feed);
     ups_stores_close(&t->stores);
+    ups_exchange_close(t->exchange);
     ups_optimizer_destroy(t->optimizer);
     for (int i = 0; i < t->graph_count; i++) {
         ups_step_destroy(t->graphs[i].step);

@@ -7,6 +7,9 @@
 
 #include <stdlib.h>
 
+/* Micro-batches of all processes that loaders may begin before shares of tasks may change (task_sampling.h). */
+#define MOST_AHEAD (UPS_SAMPLING_LEAD - 2)
+
 /* What loading the task's windows takes; without samples, nothing. */
 static bool find_load(const ups_stage_training *t, int task, ups_split split, bool kept, ups_loader_load *load) {
     if (t->tasks->task[task].splits.count[split] == 0) return false;
@@ -22,6 +25,12 @@ bool ups_stage_training_draws_on_device(const ups_stage_training *t) {
 ups_loader_options ups_stage_training_loader_options(const ups_stage_training *t, int64_t step) {
     ups_loader_options options =
         ups_training_loader_options(t->config, t->stage->training, t->batch, t->stage->batches, step);
+    const int ranks = ups_comm_size(t->request->session->comm);
+    options.rank = ups_comm_rank(t->request->session->comm);
+    options.ranks = ranks;
+    options.first_batch /= ranks;
+    options.batch_count /= ranks;
+    if (ups_task_sampling_changes(t->config) && options.slots > MOST_AHEAD / ranks) options.slots = MOST_AHEAD / ranks;
     options.in_place = ups_stage_training_draws_on_device(t);
     return options;
 }

@@ -45,7 +45,8 @@ static ups_status advance(void *context, int64_t step, const ups_loss_sums *vali
         t->shares_unsaid = false;
     }
     if (!phase) return UPS_OK;
-    return ups_loader_add_phase(t->loader, phase, step * t->stage->training->accumulation, error);
+    const int64_t batches = t->stage->training->accumulation / ups_comm_size(t->request->session->comm);
+    return ups_loader_add_phase(t->loader, phase, step * batches, error);
 }
 
 /* ---- running --------------------------------------------------------------------------------------------------- */
@@ -123,7 +124,12 @@ static ups_status allocate(ups_stage_training *t, ups_error *error) {
     free(steps);
     free(graphs);
     UPS_TRY(status);
-    return ups_optimizer_create(&t->stage->training->optimizer, device, t->parameters, &t->optimizer, error);
+    UPS_TRY(ups_optimizer_create(&t->stage->training->optimizer, device, t->parameters, &t->optimizer, error));
+    const ups_exchange_options exchange = {.comm = t->request->session->comm,
+                                           .device = device,
+                                           .parameters = t->parameters,
+                                           .reproducible = t->config->ranks.reproducible};
+    return ups_exchange_open(&exchange, &t->exchange, error);
 }
 
 /* Of the layers that fp8_layers names. */
@@ -173,13 +179,17 @@ static ups_status open_feed(ups_stage_training *t, const ups_stores_list *lists,
     return UPS_OK;
 }
 
+/* Rank 0 loads first: it removes what a killed run left. The others read the same files. */
 static ups_status go_on(ups_stage_training *t, ups_training_state *state, ups_error *error) {
     if (!t->request->resume) return UPS_OK;
+    ups_comm *comm = t->request->session->comm;
     char *checkpoints = ups_run_path(t->config, "checkpoints/%s", ups_stage_name(t->stage->stage));
     if (!checkpoints) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     ups_status status = UPS_OK;
-    if (ups_checkpoint_exists(checkpoints)) {
-        status = ups_checkpoint_load(checkpoints, state, t->parameters, t->optimizer, error);
+    for (int turn = 0; turn < 2 && status == UPS_OK; turn++) {
+        if ((ups_comm_rank(comm) > 0) == turn && ups_checkpoint_exists(checkpoints))
+            status = ups_checkpoint_load(checkpoints, state, t->parameters, t->optimizer, error);
+        if (status == UPS_OK) status = ups_comm_barrier(comm, error);
     }
     free(checkpoints);
     return status;
@@ -208,6 +218,24 @@ static json_t *describe_run(const ups_stage_training *t, const ups_training_stat
                      (json_int_t)ups_parameters_trainable(t->parameters), "batch_size", (json_int_t)t->batch);
 }
 
+/* All processes begin with what rank 0 has, and then make the same updates. */
+static ups_status share_weights(ups_stage_training *t, ups_error *error) {
+    ups_comm *comm = t->request->session->comm;
+    ups_device *device = t->request->session->device;
+    const size_t bytes = (size_t)ups_parameters_elements(t->parameters) * sizeof(float);
+    if (!comm) return UPS_OK;
+    void *values;
+    UPS_TRY(device->class->allocate_host(device, bytes, &values, error));
+    ups_status status = device->class->download(device, values, ups_parameters_values(t->parameters), bytes, error);
+    if (status == UPS_OK) status = ups_comm_broadcast(comm, values, (int64_t)bytes, error);
+    if (status == UPS_OK)
+        status = device->class->upload(device, ups_parameters_values(t->parameters), values, bytes, error);
+    if (status == UPS_OK) status = ups_parameters_refresh(t->parameters, error);
+    if (status == UPS_OK) status = device->class->synchronize(device, error);
+    device->class->release_host(device, values);
+    return status;
+}
+
 static ups_status train(ups_stage_training *t, uint64_t on_device, ups_error *error) {
     const ups_training_config *config = t->stage->training;
     const char *name = ups_stage_name(t->stage->stage);
@@ -234,6 +262,7 @@ static ups_status train(ups_stage_training *t, uint64_t on_device, ups_error *er
 
     t->opening = describe_run(t, &state);
     UPS_TRY(go_on(t, &state, error));
+    UPS_TRY(share_weights(t, error));
 
     UPS_TRY(open_loader(t, state.step, error));
     const char *card = t->request->session->device->card;
@@ -263,6 +292,8 @@ static ups_status train(ups_stage_training *t, uint64_t on_device, ups_error *er
                              .device = t->request->session->device,
                              .parameters = t->parameters,
                              .optimizer = t->optimizer,
+                             .comm = t->request->session->comm,
+                             .exchange = t->exchange,
                              .task_names = names,
                              .task_count = t->tasks->count,
                              .loss_names = ups_run_loss_names(t->stage->stage)};
@@ -271,14 +302,20 @@ static ups_status train(ups_stage_training *t, uint64_t on_device, ups_error *er
     if (ups_stage_training_draws_on_device(t))
         ups_log(UPS_LOG_INFO, "%s: %lld of %lld windows were drawn on the device, where %lld samples stay", name,
                 (long long)fed.drawn, (long long)(fed.drawn + fed.sent), (long long)fed.trajectories);
-    return export_model(t, error);
+    return ups_comm_rank(loop.comm) == 0 ? export_model(t, error) : UPS_OK;
 }
 
 ups_status ups_stage_training_run(const ups_stage_description *stage, const ups_stage_request *request,
                                   ups_error *error) {
+    ups_comm *comm = request->session->comm;
+    ups_stage_request same = *request;
     ups_stage_plan plan;
-    UPS_TRY(ups_stage_training_plan(stage, request, &plan, error));
+    const int64_t bytes = sizeof same.batch_size; /* rank 0 may have to find it */
+    if (ups_comm_rank(comm) > 0) UPS_TRY(ups_comm_broadcast(comm, &same.batch_size, bytes, error));
+    UPS_TRY(ups_stage_training_plan(stage, &same, &plan, error));
     UPS_TRY(ups_stage_check_memory(request->session, stage->stage, &plan, error));
+    same.batch_size = plan.batch_size;
+    if (ups_comm_rank(comm) == 0) UPS_TRY(ups_comm_broadcast(comm, &same.batch_size, bytes, error));
     ups_stage_training t;
     ups_status status = ups_stage_training_begin(&t, stage, request, plan.batch_size, error);
     if (status == UPS_OK) status = train(&t, plan.resident_on_device, error);

@@ -1,0 +1,387 @@
+#include "train/comm/comm.h"
+
+#include "base/log.h"
+#include "base/system/cancel.h"
+#include "base/system/launcher.h"
+#include "base/system/program.h"
+#include "base/system/threads.h"
+#include "train/comm/module.h"
+#include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MOST_JOBS = 64 }; /* begun and not done; who begins another one waits */
+
+#define PATIENCE 30.0 /* seconds that others have to answer in once this process is to end */
+
+typedef enum job_kind { BARRIER, BROADCAST, GATHER, ADD, COLLECT, END } job_kind;
+
+typedef struct comm_job {
+    job_kind kind;
+    void *data;      /* broadcast; gather: all; add, collect: values */
+    const void *own; /* gather; collect: the slice */
+    float *slice;    /* add; NULL: the communicator's, of a sum that one job makes and the next collects */
+    int64_t count;   /* bytes, or elements */
+    bool first;      /* add */
+} comm_job;
+
+struct ups_comm {
+    const ups_mpi_module *module;
+    ups_mpi_place place;
+    char library[160];
+    pthread_t thread;
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t begun, done;
+    comm_job jobs[MOST_JOBS];
+    int64_t next, ended; /* jobs begun and carried out since the beginning */
+    ups_status status;   /* the first failure, which all later ones are */
+    ups_error error;
+    atomic_int abort_code; /* −1: none */
+    bool together;         /* how this process ended; of the caller alone */
+    /* of the thread alone: */
+    float *parts, *slice;
+    int64_t parts_count, slice_count;
+};
+
+/* ---- the module ----------------------------------------------------------------------------------------------------
+ */
+
+bool ups_comm_module_path(char *path) {
+    /* Beside the program, installed, built. */
+    static const char *const places[] = {"libups_mpi.so", "../lib/ups/libups_mpi.so", "../train/libups_mpi.so"};
+    const char *named = getenv("UPS_MPI_MODULE");
+    char program[PATH_MAX];
+    if (named && *named) return snprintf(path, PATH_MAX, "%s", named) < PATH_MAX;
+    if (!ups_program_path(program)) return false;
+    char *end = strrchr(program, '/');
+    if (!end) return false;
+    *end = '\0';
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        if (snprintf(path, PATH_MAX, "%s/%s", program, places[i]) < PATH_MAX && access(path, R_OK) == 0) return true;
+    }
+    return false;
+}
+
+/* Open MPI's own plug-ins look for its symbols among those of the program: RTLD_GLOBAL. */
+static ups_status load_module(const ups_mpi_module **module, ups_error *error) {
+    char path[PATH_MAX];
+    if (!ups_comm_module_path(path))
+        return ups_fail(error, UPS_ERR_UNSUPPORTED,
+                        "this build has no MPI: there is no libups_mpi.so beside the program. Install MPI "
+                        "(on Debian libopenmpi-dev), then build UPS again");
+    void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    if (!library) return ups_fail(error, UPS_ERR_UNSUPPORTED, "the MPI module cannot be loaded: %s", dlerror());
+    ups_mpi_module_get *get = NULL;
+    *(void **)&get = dlsym(library, UPS_MPI_MODULE_ENTRY);
+    if (!get) {
+        return ups_fail(error, UPS_ERR_UNSUPPORTED,
+                        "%s is of another build than this program; build and install both together", path);
+    }
+    *module = get();
+    return UPS_OK;
+}
+
+/* ---- pieces --------------------------------------------------------------------------------------------------------
+ */
+
+/* Of a piece of at most UPS_MPI_MOST elements; larger buffers are exchanged piece by piece. */
+static int64_t slice_of(const ups_comm *comm, int64_t count) {
+    const int rank = ups_comm_rank(comm), size = ups_comm_size(comm);
+    return ups_mpi_slice(count, rank + 1, size) - ups_mpi_slice(count, rank, size);
+}
+
+static int64_t piece_of(int64_t left) {
+    return left < UPS_MPI_MOST ? left : UPS_MPI_MOST;
+}
+
+/* ---- the thread ----------------------------------------------------------------------------------------------------
+ */
+
+static void fail_with(ups_comm *comm, int code, const char *what) {
+    char told[300];
+    comm->module->describe(code, told, sizeof told);
+    comm->status = ups_fail(&comm->error, UPS_ERR_IO, "MPI: %s: %s", what, told);
+}
+
+/* Until the exchange that was started has ended. Waiting costs others little: an exchange that is not done at once is
+ * asked for at growing intervals. */
+static bool wait_for_exchange(ups_comm *comm, int code, const char *what) {
+    double stopping = 0;
+    long pause = 10000; /* ns */
+    for (int tries = 0;; tries++) {
+        bool ended = false;
+        if (code == 0) code = comm->module->test(&ended);
+        if (code != 0) fail_with(comm, code, what);
+        if (code != 0 || ended) return code == 0;
+        int abort_code = atomic_load(&comm->abort_code);
+        if (abort_code >= 0) comm->module->abort(abort_code);
+        if (ups_cancel_requested()) {
+            if (stopping == 0) stopping = ups_now();
+            if (ups_now() - stopping > PATIENCE) {
+                comm->status =
+                    ups_fail(&comm->error, UPS_ERR_CANCELLED,
+                             "stopped: another process of this training has not answered for %.0f seconds; --resume "
+                             "goes on from the last checkpoint",
+                             PATIENCE);
+                return false;
+            }
+        }
+        if (tries < 100) continue;
+        nanosleep(&(struct timespec){0, pause}, NULL);
+        if (pause < 500000) pause += pause / 4;
+    }
+}
+
+static bool grow(ups_comm *comm, float **memory, int64_t *has, int64_t wants) {
+    if (*has >= wants) return true;
+    float *grown = realloc(*memory, (size_t)wants * sizeof *grown);
+    if (!grown) {
+        comm->status =
+            ups_fail(&comm->error, UPS_ERR_MEMORY, "no memory to exchange %lld numbers in", (long long)wants);
+        return false;
+    }
+    *memory = grown;
+    *has = wants;
+    return true;
+}
+
+/* parts: (size, count). */
+static void add_parts(const float *parts, int64_t count, int size, float *restrict slice, bool first) {
+    if (first) memcpy(slice, parts, (size_t)count * sizeof *slice);
+    for (int r = first; r < size; r++) {
+        const float *restrict part = parts + r * count;
+        for (int64_t i = 0; i < count; i++) slice[i] += part[i];
+    }
+}
+
+static bool add(ups_comm *comm, const comm_job *job) {
+    const int64_t mine = slice_of(comm, job->count);
+    if (!grow(comm, &comm->parts, &comm->parts_count, mine * comm->place.size)) return false;
+    if (!job->slice && !grow(comm, &comm->slice, &comm->slice_count, mine)) return false;
+    if (!wait_for_exchange(comm, comm->module->scatter(job->data, job->count, comm->parts), "gradients")) return false;
+    add_parts(comm->parts, mine, comm->place.size, job->slice ? job->slice : comm->slice, job->first);
+    return true;
+}
+
+static bool collect(ups_comm *comm, const comm_job *job) {
+    float *values = job->data;
+    const float *slice = job->own ? job->own : comm->slice;
+    const int64_t mine = slice_of(comm, job->count);
+    memcpy(values + ups_mpi_slice(job->count, comm->place.rank, comm->place.size), slice, (size_t)mine * sizeof *slice);
+    return wait_for_exchange(comm, comm->module->collect(values, job->count), "sums of gradients");
+}
+
+static bool carry_out(ups_comm *comm, const comm_job *job) {
+    const ups_mpi_module *module = comm->module;
+    switch (job->kind) {
+    case BARRIER:
+        return wait_for_exchange(comm, module->barrier(), "a barrier");
+    case BROADCAST:
+        return wait_for_exchange(comm, module->broadcast(job->data, job->count), "what rank 0 tells");
+    case GATHER:
+        return wait_for_exchange(comm, module->gather(job->own, job->data, job->count), "what ranks tell");
+    case ADD:
+        return add(comm, job);
+    case COLLECT:
+        return collect(comm, job);
+    case END:
+        break;
+    }
+    return true;
+}
+
+/* MPI is begun and ended by the thread that calls it in between. */
+static void *run_thread(void *context) {
+    ups_comm *comm = context;
+    int code = comm->module->begin(&comm->place);
+    pthread_mutex_lock(&comm->lock);
+    if (code != 0) fail_with(comm, code, "its beginning");
+    comm->ended++; /* as if that were a job */
+    pthread_cond_broadcast(&comm->done);
+    for (bool ends = code != 0; !ends;) {
+        while (comm->next == comm->ended && atomic_load(&comm->abort_code) < 0)
+            pthread_cond_wait(&comm->begun, &comm->lock);
+        if (atomic_load(&comm->abort_code) >= 0) comm->module->abort(atomic_load(&comm->abort_code));
+        const comm_job job = comm->jobs[comm->ended % MOST_JOBS];
+        const bool sound = comm->status == UPS_OK;
+        pthread_mutex_unlock(&comm->lock);
+        ends = job.kind == END;
+        if (sound && !ends) carry_out(comm, &job);
+        pthread_mutex_lock(&comm->lock);
+        comm->ended++;
+        pthread_cond_broadcast(&comm->done);
+    }
+    const bool sound = comm->status == UPS_OK;
+    pthread_mutex_unlock(&comm->lock);
+    if (code == 0 && sound) comm->module->end();
+    return NULL;
+}
+
+static void begin(ups_comm *comm, comm_job job) {
+    pthread_mutex_lock(&comm->lock);
+    while (comm->next - comm->ended >= MOST_JOBS) pthread_cond_wait(&comm->done, &comm->lock);
+    comm->jobs[comm->next++ % MOST_JOBS] = job;
+    pthread_cond_signal(&comm->begun);
+    pthread_mutex_unlock(&comm->lock);
+}
+
+ups_status ups_comm_finish(ups_comm *comm, ups_error *error) {
+    if (!comm) return UPS_OK;
+    pthread_mutex_lock(&comm->lock);
+    while (comm->ended < comm->next) pthread_cond_wait(&comm->done, &comm->lock);
+    const ups_status status = comm->status;
+    if (status != UPS_OK && error) *error = comm->error;
+    pthread_mutex_unlock(&comm->lock);
+    return status;
+}
+
+/* ---- opening and ending
+ * ---------------------------------------------------------------------------------------------- */
+
+static ups_status check_place(const ups_comm *comm, const ups_launch *launch, ups_error *error) {
+    if (comm->place.size == launch->ranks) return UPS_OK;
+    return ups_fail(
+        error, UPS_ERR_UNSUPPORTED,
+        "%s started %lld processes, and %d of them find each other: this ups was built for %s, whose own launcher "
+        "it wants",
+        launch->launcher, (long long)launch->ranks, comm->place.size, comm->library);
+}
+
+ups_status ups_comm_open(ups_comm **comm, ups_error *error) {
+    const ups_launch launch = ups_launch_find();
+    const ups_mpi_module *module;
+    *comm = NULL;
+    if (launch.ranks < 2) return UPS_OK;
+    if (load_module(&module, error) != UPS_OK) {
+        return ups_fail_within(error, "%s started %lld processes, which cannot train one model together",
+                               launch.launcher, (long long)launch.ranks);
+    }
+    ups_comm *opened = calloc(1, sizeof *opened);
+    if (!opened) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    opened->module = module;
+    opened->next = 1; /* the beginning */
+    opened->together = true;
+    atomic_init(&opened->abort_code, -1);
+    pthread_mutex_init(&opened->lock, NULL);
+    pthread_cond_init(&opened->begun, NULL);
+    pthread_cond_init(&opened->done, NULL);
+    snprintf(opened->library, sizeof opened->library, "%s", module->library());
+    if (pthread_create(&opened->thread, NULL, run_thread, opened) != 0) {
+        free(opened);
+        return ups_fail(error, UPS_ERR_MEMORY, "a thread for MPI cannot be had");
+    }
+    ups_status status = ups_comm_finish(opened, error);
+    if (status == UPS_OK) status = check_place(opened, &launch, error);
+    if (status != UPS_OK) {
+        ups_comm_close(opened);
+        return status;
+    }
+    ups_launch_share_machine(opened->place.node_size);
+    if (opened->place.rank > 0) ups_log_tell_rank(opened->place.rank);
+    *comm = opened;
+    return UPS_OK;
+}
+
+void ups_comm_close(ups_comm *comm) {
+    if (!comm) return;
+    if (comm->status == UPS_OK || comm->place.size > 0) begin(comm, (comm_job){.kind = END});
+    pthread_join(comm->thread, NULL);
+    pthread_cond_destroy(&comm->begun);
+    pthread_cond_destroy(&comm->done);
+    pthread_mutex_destroy(&comm->lock);
+    free(comm->parts);
+    free(comm->slice);
+    free(comm);
+}
+
+_Noreturn void ups_comm_abort(ups_comm *comm, int exit_code) {
+    if (comm) {
+        atomic_store(&comm->abort_code, exit_code);
+        pthread_mutex_lock(&comm->lock);
+        pthread_cond_signal(&comm->begun);
+        pthread_mutex_unlock(&comm->lock);
+        nanosleep(&(struct timespec){5, 0}, NULL); /* the thread ends this process before */
+    }
+    _exit(exit_code);
+}
+
+int ups_comm_rank(const ups_comm *comm) {
+    return comm ? comm->place.rank : 0;
+}
+
+int ups_comm_size(const ups_comm *comm) {
+    return comm ? comm->place.size : 1;
+}
+
+const char *ups_comm_library(const ups_comm *comm) {
+    return comm ? comm->library : "";
+}
+
+void ups_comm_end_together(ups_comm *comm, bool together) {
+    if (comm) comm->together = together;
+}
+
+bool ups_comm_ended_together(const ups_comm *comm) {
+    return comm && comm->together;
+}
+
+/* ---- exchanges
+ * ------------------------------------------------------------------------------------------------------- */
+
+ups_status ups_comm_barrier(ups_comm *comm, ups_error *error) {
+    if (comm) begin(comm, (comm_job){.kind = BARRIER});
+    return ups_comm_finish(comm, error);
+}
+
+ups_status ups_comm_broadcast(ups_comm *comm, void *data, int64_t bytes, ups_error *error) {
+    for (int64_t at = 0; comm && at < bytes; at += UPS_MPI_MOST) {
+        begin(comm, (comm_job){.kind = BROADCAST, .data = (unsigned char *)data + at, .count = piece_of(bytes - at)});
+    }
+    return ups_comm_finish(comm, error);
+}
+
+ups_status ups_comm_gather(ups_comm *comm, const void *own, void *all, int64_t bytes, ups_error *error) {
+    if (!comm)
+        memcpy(all, own, (size_t)bytes);
+    else
+        begin(comm, (comm_job){.kind = GATHER, .own = own, .data = all, .count = bytes});
+    return ups_comm_finish(comm, error);
+}
+
+int64_t ups_comm_slice(const ups_comm *comm, int64_t count) {
+    int64_t slice = 0;
+    for (int64_t at = 0; at < count; at += UPS_MPI_MOST) slice += slice_of(comm, piece_of(count - at));
+    return slice;
+}
+
+void ups_comm_sum(ups_comm *comm, float *values, int64_t count) {
+    for (int64_t at = 0; comm && at < count; at += UPS_MPI_MOST) {
+        begin(comm, (comm_job){.kind = ADD, .data = values + at, .count = piece_of(count - at), .first = true});
+        begin(comm, (comm_job){.kind = COLLECT, .data = values + at, .count = piece_of(count - at)});
+    }
+}
+
+void ups_comm_add(ups_comm *comm, const float *values, int64_t count, float *slice, bool first) {
+    if (!comm) add_parts(values, count, 1, slice, first);
+    for (int64_t at = 0; comm && at < count; at += UPS_MPI_MOST) {
+        const int64_t piece = piece_of(count - at);
+        begin(comm,
+              (comm_job){.kind = ADD, .data = (float *)values + at, .count = piece, .slice = slice, .first = first});
+        slice += slice_of(comm, piece);
+    }
+}
+
+void ups_comm_collect(ups_comm *comm, const float *slice, float *values, int64_t count) {
+    if (!comm) memcpy(values, slice, (size_t)count * sizeof *values);
+    for (int64_t at = 0; comm && at < count; at += UPS_MPI_MOST) {
+        const int64_t piece = piece_of(count - at);
+        begin(comm, (comm_job){.kind = COLLECT, .own = slice, .data = values + at, .count = piece});
+        slice += slice_of(comm, piece);
+    }
+}

@@ -1,0 +1,167 @@
+#include "train/comm/exchange.h"
+
+#include "base/system/cancel.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* What processes tell each other of a micro-batch, or of a step. */
+typedef struct told {
+    ups_update_result result;
+    bool trained[UPS_UPDATE_MAX_SETS];
+    bool cancelled;
+} told;
+
+struct ups_exchange {
+    ups_exchange_options options;
+    int64_t elements;
+    float *host;  /* (elements): gradients of a device whose memory is not the host's; else NULL */
+    float *slice; /* reproducible: this process's part of the sum so far */
+    told own, *all;
+    ups_update_result total; /* of the step so far */
+    bool trained[UPS_UPDATE_MAX_SETS], cancelled;
+};
+
+size_t ups_exchange_measure(const ups_comm *comm, const ups_device *device, int64_t elements, bool reproducible) {
+    if (!comm && !reproducible) return 0;
+    const size_t slice = (size_t)ups_comm_slice(comm, elements),
+                 staged = device->class->immediate ? 0 : (size_t)elements;
+    const size_t received = comm ? slice * (size_t)ups_comm_size(comm) + slice : 0; /* comm.c */
+    return (staged + received + (reproducible ? slice : 0)) * sizeof(float);
+}
+
+ups_status ups_exchange_open(const ups_exchange_options *options, ups_exchange **exchange, ups_error *error) {
+    *exchange = NULL;
+    if (!options->comm && !options->reproducible) return UPS_OK;
+    ups_exchange *opened = calloc(1, sizeof *opened);
+    if (!opened) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    opened->options = *options;
+    opened->elements = ups_parameters_elements(options->parameters);
+    opened->all = calloc((size_t)ups_comm_size(options->comm), sizeof *opened->all);
+    const size_t bytes = (size_t)opened->elements * sizeof(float);
+    const int64_t slice = ups_comm_slice(options->comm, opened->elements);
+    if (options->reproducible) opened->slice = malloc((size_t)(slice + 1) * sizeof(float));
+    ups_status status =
+        opened->all && (opened->slice || !options->reproducible)
+            ? UPS_OK
+            : ups_fail(error, UPS_ERR_MEMORY, "no memory for the sums of %lld gradients", (long long)opened->elements);
+    ups_device *device = options->device;
+    if (status == UPS_OK && !device->class->immediate)
+        status = device->class->allocate_host(device, bytes, (void **)&opened->host, error);
+    if (status != UPS_OK) {
+        ups_exchange_close(opened);
+        return status;
+    }
+    *exchange = opened;
+    return UPS_OK;
+}
+
+void ups_exchange_close(ups_exchange *exchange) {
+    if (!exchange) return;
+    ups_error after;
+    ups_comm_finish(exchange->options.comm, &after);
+    ups_device *device = exchange->options.device;
+    if (exchange->host) device->class->release_host(device, exchange->host);
+    free(exchange->slice);
+    free(exchange->all);
+    free(exchange);
+}
+
+bool ups_exchange_takes_each(const ups_exchange *exchange) {
+    return exchange && exchange->options.reproducible;
+}
+
+bool ups_exchange_cancelled(const ups_exchange *exchange) {
+    return exchange && exchange->cancelled;
+}
+
+/* ---- gradients -----------------------------------------------------------------------------------------------------
+ */
+
+/* Where they lie in the host's memory, once they have all been made. */
+static ups_status fetch(ups_exchange *e, float **gradients, ups_error *error) {
+    ups_device *device = e->options.device;
+    float *own = ups_parameters_gradients(e->options.parameters);
+    *gradients = e->host ? e->host : own;
+    if (!e->host) return UPS_OK;
+    return device->class->download(device, e->host, own, (size_t)e->elements * sizeof *own, error);
+}
+
+static ups_status put_back(ups_exchange *e, ups_error *error) {
+    ups_device *device = e->options.device;
+    if (!e->host) return UPS_OK;
+    UPS_TRY(device->class->upload(device, ups_parameters_gradients(e->options.parameters), e->host,
+                                  (size_t)e->elements * sizeof *e->host, error));
+    return device->class->synchronize(device, error); /* before it is filled again */
+}
+
+/* ---- losses --------------------------------------------------------------------------------------------------------
+ */
+
+static void add_result(ups_update_result *total, const ups_update_result *own) {
+    for (int t = 0; t < UPS_UPDATE_MAX_TASKS; t++) {
+        total->loss[t] += own->loss[t];
+        total->windows[t] += own->windows[t];
+    }
+    for (int i = 0; i < UPS_UPDATE_MAX_LOSSES; i++) {
+        total->part[i] += own->part[i];
+        total->part_windows[i] += own->part_windows[i];
+    }
+    const int64_t bad = own->bad_micro_batch;
+    if (bad > 0 && (total->bad_micro_batch == 0 || bad < total->bad_micro_batch)) total->bad_micro_batch = bad;
+}
+
+/* Adds to the total what every process has by now. */
+static ups_status tell(ups_exchange *e, const ups_update *update, const bool *trained, ups_error *error) {
+    ups_device *device = e->options.device;
+    e->own = (told){.cancelled = ups_cancel_requested()};
+    UPS_TRY(device->class->download(device, &e->own.result, &update->result, sizeof e->own.result, error));
+    if (trained) memcpy(e->own.trained, trained, sizeof e->own.trained);
+    UPS_TRY(ups_comm_gather(e->options.comm, &e->own, e->all, sizeof e->own, error));
+    e->cancelled = false;
+    for (int rank = 0; rank < ups_comm_size(e->options.comm); rank++) {
+        const told *theirs = &e->all[rank];
+        add_result(&e->total, &theirs->result);
+        for (int set = 0; set < UPS_UPDATE_MAX_SETS; set++) e->trained[set] |= theirs->trained[set];
+        e->cancelled |= theirs->cancelled;
+    }
+    return UPS_OK;
+}
+
+static ups_status clear_result(const ups_exchange *e, ups_update *update, ups_error *error) {
+    ups_device *device = e->options.device;
+    return device->class->zero(device, &update->result, sizeof update->result, error);
+}
+
+/* ---- steps ---------------------------------------------------------------------------------------------------------
+ */
+
+ups_status ups_exchange_micro_batch(ups_exchange *exchange, int64_t round, ups_update *update, ups_error *error) {
+    if (!ups_exchange_takes_each(exchange)) return UPS_OK;
+    float *gradients;
+    UPS_TRY(fetch(exchange, &gradients, error));
+    ups_comm_add(exchange->options.comm, gradients, exchange->elements, exchange->slice, round == 0);
+    UPS_TRY(tell(exchange, update, NULL, error));
+    return clear_result(exchange, update, error);
+}
+
+ups_status ups_exchange_step(ups_exchange *exchange, ups_update *update, bool *trained, ups_error *error) {
+    if (!exchange) return UPS_OK;
+    ups_device *device = exchange->options.device;
+    ups_comm *comm = exchange->options.comm;
+    float *gradients;
+    if (exchange->options.reproducible) {
+        gradients = exchange->host ? exchange->host : ups_parameters_gradients(exchange->options.parameters);
+        ups_comm_collect(comm, exchange->slice, gradients, exchange->elements);
+    } else {
+        UPS_TRY(fetch(exchange, &gradients, error));
+        ups_comm_sum(comm, gradients, exchange->elements);
+    }
+    UPS_TRY(tell(exchange, update, trained, error)); /* waits for all of it */
+    UPS_TRY(put_back(exchange, error));
+    memcpy(trained, exchange->trained, sizeof exchange->trained);
+    UPS_TRY(device->class->upload(device, &update->result, &exchange->total, sizeof exchange->total, error));
+    UPS_TRY(device->class->synchronize(device, error));
+    exchange->total = (ups_update_result){0};
+    memset(exchange->trained, 0, sizeof exchange->trained);
+    return UPS_OK;
+}

@@ -1,0 +1,42 @@
+/* A training step's share of each process, and the sums over all of them: gradients, losses, and which parameters were
+ * trained. Every process then makes the same update, so that all have the same weights.
+ *
+ * A step has `accumulation` micro-batches however many processes there are, and each takes every so-manieth of them:
+ * rank r of R those with index r, R + r, 2R + r … What a micro-batch holds and draws depends on its index alone.
+ * Gradients are summed once a step. A sum of many numbers depends on where it is begun, in its last bits;
+ * `reproducible` sums micro-batch by micro-batch, in their order, so that any number of processes, one among them, has
+ * the same bits. That takes a sum a micro-batch in the place of one a step. */
+#ifndef UPS_TRAIN_COMM_EXCHANGE_H
+#define UPS_TRAIN_COMM_EXCHANGE_H
+
+#include "model/device.h"
+#include "model/parameters/parameters.h"
+#include "model/update.h"
+#include "train/comm/comm.h"
+
+typedef struct ups_exchange ups_exchange;
+
+typedef struct ups_exchange_options {
+    ups_comm *comm; /* borrowed, like what follows; NULL: one process */
+    ups_device *device;
+    ups_parameters *parameters; /* allocated with gradients */
+    bool reproducible;
+} ups_exchange_options;
+
+/* *exchange is NULL where one process has nothing to exchange; all that follows takes that. */
+ups_status ups_exchange_open(const ups_exchange_options *options, ups_exchange **exchange, ups_error *error);
+void ups_exchange_close(ups_exchange *exchange);
+/* What `open` would allocate, in bytes of the host's memory. */
+size_t ups_exchange_measure(const ups_comm *comm, const ups_device *device, int64_t elements, bool reproducible);
+
+/* Whether each micro-batch is summed by itself: its gradients and losses begin at nothing. */
+bool ups_exchange_takes_each(const ups_exchange *exchange);
+/* After a micro-batch of this process, its `round`-th of the step, was issued. */
+ups_status ups_exchange_micro_batch(ups_exchange *exchange, int64_t round, ups_update *update, ups_error *error);
+/* After the last one: gradients, losses in `update` (device memory) and `trained` (by set of parameters) become those
+ * of all. */
+ups_status ups_exchange_step(ups_exchange *exchange, ups_update *update, bool *trained, ups_error *error);
+/* Whether any process was asked to end, by the last step; the same answer on all. */
+bool ups_exchange_cancelled(const ups_exchange *exchange);
+
+#endif

@@ -1,0 +1,48 @@
+/* The module libups_mpi.so: what `ups` loads where a launcher started several processes, and its one entry.
+ *
+ * It is a file of its own since MPI is not there on most machines, and one program runs on all. All of its functions
+ * are called by one thread, which need not be the program's first; one exchange is under way at a time. Functions that
+ * may fail return MPI's error code, 0 for success. */
+#ifndef UPS_TRAIN_COMM_MODULE_H
+#define UPS_TRAIN_COMM_MODULE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define UPS_MPI_MODULE_ENTRY "ups_mpi_module_1"
+
+typedef struct ups_mpi_place {
+    int rank, size;           /* among all processes */
+    int node_size, node_rank; /* among those on this machine */
+} ups_mpi_place;
+
+typedef struct ups_mpi_module {
+    const char *(*library)(void); /* "Open MPI v4.1.4": what it was built for, and the program was started by */
+    int (*begin)(ups_mpi_place *place);
+    void (*end)(void);
+    void (*abort)(int exit_code); /* ends all processes; does not return */
+    void (*describe)(int code, char *text, size_t bytes);
+
+    /* Each starts an exchange, which has ended when `test` says so; memory is left alone until then. */
+    int (*barrier)(void);
+    int (*broadcast)(void *data, int64_t bytes);                      /* from rank 0 */
+    int (*gather)(const void *own, void *all, int64_t bytes);         /* (size, bytes) on all ranks */
+    int (*scatter)(const float *values, int64_t count, float *parts); /* this rank's slice of every rank's `values`:
+                                                                         (size, slice), in order of ranks */
+    int (*collect)(float *values, int64_t count); /* in place: each rank's slice of `values` from that rank */
+    int (*test)(bool *ended);
+} ups_mpi_module;
+
+/* Rank r's slice of `count` elements begins here; that of rank `size` is the end. */
+static inline int64_t ups_mpi_slice(int64_t count, int rank, int size) {
+    return count / size * rank + (count % size < rank ? count % size : rank);
+}
+
+/* Most elements and bytes of one exchange: MPI counts in int. */
+#define UPS_MPI_MOST (INT64_C(1) << 28)
+
+typedef const ups_mpi_module *ups_mpi_module_get(void);
+ups_mpi_module_get ups_mpi_module_1;
+
+#endif
