@@ -22,6 +22,7 @@ typedef struct prepared_entry {
     bool runs;                          /* backward that has nothing to write does not */
     ups_pair_run *with_next;            /* runs this entry and the next; NULL: it runs by itself */
     uint32_t first_parameter_gradients; /* inputs whose gradient obeys ups_step_run_options.accumulate */
+    int64_t complete;                   /* ups_gradient_watch: what is known after it */
 } prepared_entry;
 
 /* Inputs on their way in. */
@@ -295,9 +296,34 @@ static void pair_entries(ups_step *step) {
     }
 }
 
+/* Of the gradients that entry `at` writes, the first in the weights' buffers; or `before`, where that comes first. */
+static int64_t first_gradient(const ups_step *step, int32_t at, int64_t before) {
+    const ups_op_call *call = &step->entries[at].call;
+    const ups_node *node = &step->graph->nodes[ups_plan_schedule(step->plan)->entries[at].node];
+    for (int i = 0; i < node->input_count; i++) {
+        if (!call->input_gradients[i].data) continue;
+        const ups_value_info *info = ups_graph_info(step->graph, ups_graph_root(step->graph, node->inputs[i]));
+        if (info->kind != UPS_VALUE_PARAMETER) continue;
+        const int64_t offset = weight_offset(step, info);
+        if (offset < before) before = offset;
+    }
+    return before;
+}
+
+/* From the end: what no later entry writes is complete. */
+static void find_complete_gradients(ups_step *step) {
+    int64_t complete = step->weights.count;
+    for (int32_t at = ups_plan_schedule(step->plan)->count - 1; at >= 0; at--) {
+        step->entries[at].complete = complete;
+        if (ups_plan_schedule(step->plan)->entries[at].action == UPS_BACKWARD)
+            complete = first_gradient(step, at, complete);
+    }
+}
+
 static void address_entries(ups_step *step) {
     for (int32_t at = 0; at < ups_plan_schedule(step->plan)->count; at++) address_entry(step, at);
     pair_entries(step);
+    find_complete_gradients(step);
 }
 
 static ups_status check_weights(const ups_graph *graph, const ups_weights *weights, ups_error *error) {
@@ -600,8 +626,12 @@ static ups_status run_entries(ups_step *step, const char *name, int32_t first, i
                               const ups_step_run_options *options, ups_error *error) {
     ups_status status = UPS_OK;
     ups_device_range_begin(step->device, name);
-    for (int32_t at = first; at < end && status == UPS_OK; at += step->entries[at].with_next ? 2 : 1)
+    const ups_gradient_watch *watch = first > 0 && class_of(step)->immediate ? options->watch : NULL;
+    for (int32_t at = first, next; at < end && status == UPS_OK; at = next) {
+        next = at + (step->entries[at].with_next ? 2 : 1);
         status = run_entry(step, at, options, error);
+        if (watch && status == UPS_OK) watch->complete(watch->context, step->entries[next - 1].complete);
+    }
     ups_device_range_end(step->device);
     return status;
 }

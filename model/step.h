@@ -44,11 +44,19 @@ ups_status ups_step_download_later(const ups_step *step, ups_value value, void *
 void *ups_step_data(const ups_step *step,
                     ups_value value); /* device memory of an input or kept value: where a loader may copy to */
 
+/* Who is told, during backward, how many elements of the weights' gradients are complete, from the first on: no later
+ * op writes them. Of devices that compute while they are asked to (ups_device_class.immediate); others do not tell. */
+typedef struct ups_gradient_watch {
+    void (*complete)(void *context, int64_t elements);
+    void *context;
+} ups_gradient_watch;
+
 typedef struct ups_step_run_options {
     bool training;   /* drop-path acts */
     bool backward;   /* graphs that were differentiated, bound to weights with gradients */
     bool accumulate; /* parameter gradients: add to what is there; otherwise those the graph touches are overwritten */
-    const ups_update *update; /* device memory; needed by training and by backward */
+    const ups_update *update;        /* device memory; needed by training and by backward */
+    const ups_gradient_watch *watch; /* NULL: nobody */
 } ups_step_run_options;
 
 /* Issues the run; on a device that can, what runs often is captured once and launched as a whole. */

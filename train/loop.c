@@ -397,6 +397,7 @@ static ups_status issue_micro_batch(loop *l, int64_t round, ups_error *error) {
     const ups_loop_options *options = l->options;
     const ups_training_config *training = options->training;
     const int64_t m = round * ups_comm_size(options->comm) + ups_comm_rank(options->comm);
+    const bool is_last = m + ups_comm_size(options->comm) >= training->accumulation;
     const bool begins = round == 0 || ups_exchange_takes_each(options->exchange), zeroed = l->stage->zero_gradients;
     if (begins && zeroed) UPS_TRY(zero_gradients(l, error));
     ups_update_input input = {.seed = options->seed,
@@ -411,6 +412,7 @@ static ups_status issue_micro_batch(loop *l, int64_t round, ups_error *error) {
                              .index = m,
                              .accumulate = zeroed || !begins,
                              .update = ups_optimizer_update(options->optimizer),
+                             .watch = is_last ? ups_exchange_watch(options->exchange) : NULL,
                              .trained = l->trained};
     UPS_TRY(l->stage->micro_batch(l->stage->context, &micro, error));
     return ups_exchange_micro_batch(options->exchange, round, micro.update, error);

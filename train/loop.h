@@ -15,11 +15,12 @@
 #include "train/comm/exchange.h"
 
 typedef struct ups_micro_batch {
-    int64_t step;       /* optimizer step, from 0 */
-    int64_t index;      /* micro-batch within it */
-    bool accumulate;    /* add to the gradients that are there */
-    ups_update *update; /* device memory: what kernels read, and where losses are added */
-    bool *trained;      /* by set of parameters (parameters.h): to be set where this micro-batch has gradients */
+    int64_t step;                    /* optimizer step, from 0 */
+    int64_t index;                   /* micro-batch within it */
+    bool accumulate;                 /* add to the gradients that are there */
+    ups_update *update;              /* device memory: what kernels read, and where losses are added */
+    const ups_gradient_watch *watch; /* who is told of complete gradients; NULL: nobody */
+    bool *trained; /* by set of parameters (parameters.h): to be set where this micro-batch has gradients */
 } ups_micro_batch;
 
 /* What a stage supplies. */

@@ -241,7 +241,7 @@ def test_keys_of_a_section_are_its_own():
     assert must("config", "keys", "data.split", "cache").stdout.startswith("data.split.train ")
     done = ups("config", "keys", "keel")
     assert done.returncode == 2
-    assert "there is no section or key 'keel'; the sections are device, data, tasks, model" in done.stderr
+    assert "there is no section or key 'keel'; the sections are device, ranks, data, tasks, model" in done.stderr
 
 
 def test_shown_as_json_a_configuration_has_its_values_by_key():

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define BUCKET (INT64_C(1) << 20) /* gradients that are summed at once */
+
 /* What processes tell each other of a micro-batch, or of a step. */
 typedef struct told {
     ups_update_result result;
@@ -17,6 +19,8 @@ struct ups_exchange {
     float *host;  /* (elements): gradients of a device whose memory is not the host's; else NULL */
     float *slice; /* reproducible: this process's part of the sum so far */
     told own, *all;
+    int64_t begun; /* gradients of the step, from the first on, whose sums were begun */
+    ups_gradient_watch watch;
     ups_update_result total; /* of the step so far */
     bool trained[UPS_UPDATE_MAX_SETS], cancelled;
 };
@@ -29,12 +33,22 @@ size_t ups_exchange_measure(const ups_comm *comm, const ups_device *device, int6
     return (staged + received + (reproducible ? slice : 0)) * sizeof(float);
 }
 
+/* Of whole buckets that are complete. All processes sum the same ones in the same order, whatever they were told when.
+ */
+static void begin_sums(void *context, int64_t complete) {
+    ups_exchange *e = context;
+    float *gradients = e->host ? e->host : ups_parameters_gradients(e->options.parameters);
+    for (; e->begun + BUCKET <= complete; e->begun += BUCKET)
+        ups_comm_sum(e->options.comm, gradients + e->begun, BUCKET);
+}
+
 ups_status ups_exchange_open(const ups_exchange_options *options, ups_exchange **exchange, ups_error *error) {
     *exchange = NULL;
     if (!options->comm && !options->reproducible) return UPS_OK;
     ups_exchange *opened = calloc(1, sizeof *opened);
     if (!opened) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     opened->options = *options;
+    opened->watch = (ups_gradient_watch){begin_sums, opened};
     opened->elements = ups_parameters_elements(options->parameters);
     opened->all = calloc((size_t)ups_comm_size(options->comm), sizeof *opened->all);
     const size_t bytes = (size_t)opened->elements * sizeof(float);
@@ -64,6 +78,10 @@ void ups_exchange_close(ups_exchange *exchange) {
     free(exchange->slice);
     free(exchange->all);
     free(exchange);
+}
+
+const ups_gradient_watch *ups_exchange_watch(const ups_exchange *exchange) {
+    return exchange && exchange->options.comm && !exchange->options.reproducible ? &exchange->watch : NULL;
 }
 
 bool ups_exchange_takes_each(const ups_exchange *exchange) {
@@ -154,7 +172,9 @@ ups_status ups_exchange_step(ups_exchange *exchange, ups_update *update, bool *t
         ups_comm_collect(comm, exchange->slice, gradients, exchange->elements);
     } else {
         UPS_TRY(fetch(exchange, &gradients, error));
-        ups_comm_sum(comm, gradients, exchange->elements);
+        begin_sums(exchange, exchange->elements);
+        ups_comm_sum(comm, gradients + exchange->begun, exchange->elements - exchange->begun);
+        exchange->begun = 0;
     }
     UPS_TRY(tell(exchange, update, trained, error)); /* waits for all of it */
     UPS_TRY(put_back(exchange, error));

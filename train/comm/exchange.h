@@ -11,6 +11,7 @@
 
 #include "model/device.h"
 #include "model/parameters/parameters.h"
+#include "model/step.h"
 #include "model/update.h"
 #include "train/comm/comm.h"
 
@@ -29,6 +30,9 @@ void ups_exchange_close(ups_exchange *exchange);
 /* What `open` would allocate, in bytes of the host's memory. */
 size_t ups_exchange_measure(const ups_comm *comm, const ups_device *device, int64_t elements, bool reproducible);
 
+/* Who is to be told which gradients are complete while the last micro-batch of a step is computed: sums of these begin
+ * meanwhile. NULL where nobody is. */
+const ups_gradient_watch *ups_exchange_watch(const ups_exchange *exchange);
 /* Whether each micro-batch is summed by itself: its gradients and losses begin at nothing. */
 bool ups_exchange_takes_each(const ups_exchange *exchange);
 /* After a micro-batch of this process, its `round`-th of the step, was issued. */

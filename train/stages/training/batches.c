@@ -89,8 +89,11 @@ ups_status ups_stage_training_micro_batch(void *context, const ups_micro_batch *
                            .step = micro->step,
                            .item = micro->step * config->accumulation + micro->index,
                            .progress = (double)micro->step / (double)config->steps};
-    ups_step_run_options options = {
-        .training = true, .backward = true, .accumulate = micro->accumulate, .update = micro->update};
+    ups_step_run_options options = {.training = true,
+                                    .backward = true,
+                                    .accumulate = micro->accumulate,
+                                    .update = micro->update,
+                                    .watch = micro->watch};
     const unsigned losses = ups_stage_training_losses_due(t, micro->step);
     ups_stage_graph *graph = graph_for(t, batch, t->train.task_of, losses, &draw, true);
     const bool *trains = t->trains + (graph - t->graphs) * UPS_UPDATE_MAX_SETS;
