@@ -254,6 +254,13 @@ CLAIM(what_no_single_key_can_say_is_checked_too) {
     ALL_TOLD(list);
 }
 
+CLAIM(shares_of_tasks_may_change_where_a_stage_has_no_steps) {
+    ups_run_config_free(load(minimal, "autoencoder.steps=0"));
+    char text[400];
+    snprintf(text, sizeof text, "%s    from: 10\ndata: {sampling: difficulty}\nautoencoder: {steps: 0}\n", minimal);
+    ups_run_config_free(load(text, NULL));
+}
+
 /* Each is told where it stands; none is told because of another. */
 CLAIM(all_mistakes_are_told_at_once_each_with_its_line) {
     static const char text[] = "output: ''\n"                                               /*  1 */

@@ -320,6 +320,7 @@ static void check_stages(const ups_run_config *config, ups_config_mistakes *mist
 static void check_stage_sampling(const ups_run_config *config, const char *stage, const ups_training_config *training,
                                  ups_config_mistakes *mistakes) {
     char key[NAME_BYTES], other[NAME_BYTES];
+    if (training->steps == 0) return; /* nothing is drawn */
     if (config->data.strategy == UPS_SAMPLER_DIFFICULTY && training->validate_every == 0) {
         disagree(mistakes, "data.sampling", WITH(name_key(other, stage, "validate_every")),
                  "difficulty is learnt from validations, and %s.validate_every: 0 has none before the end; give it a "
