@@ -150,7 +150,7 @@ def metrics(folder, clock=True):
     lines = list(map(json.loads, Path(folder, "metrics.jsonl").read_text().splitlines()))
     if not clock:
         for line in lines:
-            for field in ("samples_per_s", "step_s", "time", "data_wait_share", "loader"):
+            for field in ("samples_per_s", "step_s", "time", "data_wait_share", "loader", "ranks"):
                 line.pop(field, None)
     return lines
 
