@@ -436,19 +436,21 @@ static ups_status issue_step(loop *l, ups_error *error) {
 }
 
 /* A step's losses' own running mean is what it is held against. */
-static void watch_for_spike(loop *l, int64_t step, double loss) {
+static ups_status watch_for_spike(loop *l, int64_t step, double loss, ups_error *error) {
     const ups_training_config *training = l->options->training;
     int set = l->stage->losses_due ? l->stage->losses_due(l->stage->context, step) : 0;
     loss_history *history = &l->history[set];
     if (training->spike_factor > 0 && history->steps > SPIKE_AFTER && loss > training->spike_factor * history->mean) {
         char batch[BATCH_TEXT];
-        describe_batch(l, step, training->accumulation - 1, batch);
-        ups_log(UPS_LOG_WARNING,
-                "%s, step %lld: the loss spiked to %.3g, %.0f times its running mean; the batch held %s",
-                l->stage->name, (long long)step, loss, loss / history->mean, batch);
+        UPS_TRY(describe_any_batch(l, step, training->accumulation - 1, batch, error));
+        if (leads(l))
+            ups_log(UPS_LOG_WARNING,
+                    "%s, step %lld: the loss spiked to %.3g, %.0f times its running mean; the batch held %s",
+                    l->stage->name, (long long)step, loss, loss / history->mean, batch);
     }
     history->mean = running_mean(history->mean, loss, history->steps++ == 0);
     l->state.running_loss = running_mean(l->state.running_loss, loss, step == 0);
+    return UPS_OK;
 }
 
 /* Reads results until `step` steps are accounted for. */
@@ -468,7 +470,8 @@ static ups_status settle(loop *l, int64_t step, ups_error *error) {
             interval->part_count[i] += update.result.part_windows[i];
         }
         l->last_gradient_norm = update.result.gradient_norm;
-        watch_for_spike(l, l->state.step, mean_loss(update.result.loss, update.result.windows, interval->tasks));
+        const double loss = mean_loss(update.result.loss, update.result.windows, interval->tasks);
+        UPS_TRY(watch_for_spike(l, l->state.step, loss, error));
         l->state.step++;
         show_progress(l, l->state.running_loss);
     }

@@ -464,6 +464,18 @@ def test_a_loss_that_is_not_finite_names_the_samples_that_one_process_names(runs
     assert sentences[1] == sentences[0] and sentences[2] == sentences[0]
 
 
+def test_a_spike_is_said_once_with_the_samples_that_one_process_names(place):
+    at = place("adamw")
+    sets = ("--set", "autoencoder.steps=300", "--set", "autoencoder.spike_factor=1.2", "--stage", "autoencoder")
+    spikes = []
+    for ranks in (0, 4):
+        at.clear()
+        said = good(train(ranks, at.config, *sets)).stderr
+        spikes.append([line.partition("] ")[2] for line in said.splitlines() if "the loss spiked" in line])
+    assert len(spikes[0]) > 1
+    assert spikes[1] == spikes[0]
+
+
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_a_device_that_works_beside_the_host_sums_to_the_bytes_of_the_cpu(place, ranks):
     at = place("muon")
