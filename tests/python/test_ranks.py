@@ -404,6 +404,19 @@ def test_a_wrong_configuration_is_said_once(place):
     assert "error" in json.loads(train(4, at.config, "--json", "--set", "operator.steps=many").stdout)
 
 
+def test_what_every_process_finds_by_itself_is_said_once(place):
+    at = place("adamw")
+    done = train(3, at.config, UPS_MPI_MODULE="/nowhere.so")
+    one_sentence(done, "mpirun started 3 processes, which cannot train one model together", "/nowhere.so")
+    done = train(3, at.config, "--sweep", "operator.optimizer.learning_rate=1e-3,3e-3")
+    one_sentence(done, "--sweep trains one run after the other in one process", code=2)
+    one_sentence(train(3, at.config, "--wrong"), "--wrong", code=2)
+    done = train(3, at.config, "--json", "--wrong")
+    assert json.loads(done.stdout)["error"]["code"] == "usage"
+    assert train(3, "--help").stdout.count("Examples:") == 1
+    assert not os.path.exists(at.folder)
+
+
 def test_a_run_that_another_command_has_is_refused_once(place):
     at = place("adamw")
     first = Ranks(2, "train", at.config, "--set", "autoencoder.steps=2000")

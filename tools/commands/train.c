@@ -2,6 +2,7 @@
 #include "train/stages/train.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/progress.h"
 #include "base/system/cancel.h"
 #include "base/system/launcher.h"
 #include "model/devices/devices.h"
@@ -16,9 +17,12 @@
 #include "train/stages/follow.h"
 #include "train/stages/run.h"
 #include "train/state.h"
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 enum { STAGE, RESUME, EXTEND, FORK, RESTART, SET, SWEEP, PLAN, DEVICE, MEMORY, OPTION_COUNT };
 static const char details[] =
@@ -325,17 +329,33 @@ static int end_together(ups_comm *comm, int exit_code) {
     return exit_code;
 }
 
+/* Where several processes were started and one is enough, the others have nothing to do. */
+static bool is_another_rank(void) {
+    return ups_launch_find().rank > 0;
+}
+
+/* Most often nobody finds MPI. Rank 0 says so, and its end ends the others before they have waited. */
+static int fail_without_others(const ups_arguments *arguments, const ups_error *error) {
+    enum { PATIENCE = 20 }; /* tenths of a second */
+    for (int i = 0; is_another_rank() && i < PATIENCE; i++) {
+        if (ups_cancel_requested()) return UPS_EXIT_FAILURE;
+        nanosleep(&(struct timespec){0, 100000000}, NULL);
+    }
+    return ups_command_fail(arguments, error);
+}
+
 /* What the launcher started: rank 0 trains as a process by itself does, the others follow it. */
 static int run_ranks(const ups_arguments *arguments, ups_train_request *request) {
     ups_comm *comm;
     ups_error error;
-    if (ups_comm_open(&comm, &error) != UPS_OK) return ups_command_fail(arguments, &error);
+    if (ups_comm_open(&comm, &error) != UPS_OK) return fail_without_others(arguments, &error);
     request->comm = comm;
     if (!comm) return run_training(arguments, request);
     if (ups_comm_rank(comm) == 0) {
         ups_log(UPS_LOG_INFO, "%d processes train together (%s)", ups_comm_size(comm), ups_comm_library(comm));
         return end_together(comm, run_training(arguments, request));
     }
+    ups_progress_enable(false);
     ups_status status = ups_stages_follow(comm, &error);
     if (status != UPS_OK && !ups_comm_ended_together(comm)) ups_log(UPS_LOG_ERROR, "%s", error.message);
     const bool cancelled = status == UPS_ERR_CANCELLED;
@@ -344,9 +364,22 @@ static int run_ranks(const ups_arguments *arguments, ups_train_request *request)
                                                  : UPS_EXIT_OK);
 }
 
-/* Where several processes were started and one is enough, the others have nothing to do. */
-static bool is_another_rank(void) {
-    return ups_launch_find().rank > 0;
+/* Nothing is written to the two streams until `speak`. */
+static void hush(int kept[2]) {
+    const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++) {
+        kept[fd - STDOUT_FILENO] = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+        dup2(nowhere, fd);
+    }
+    close(nowhere);
+}
+
+static void speak(const int kept[2]) {
+    fflush(stdout);
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++) {
+        dup2(kept[fd - STDOUT_FILENO], fd);
+        close(kept[fd - STDOUT_FILENO]);
+    }
 }
 
 int ups_cmd_train(int argc, char **argv) {
@@ -375,14 +408,20 @@ int ups_cmd_train(int argc, char **argv) {
     int exit_code = UPS_EXIT_OK;
     const char **keys = calloc((size_t)argc + 1, sizeof *keys);
     ups_arguments_begin(&arguments, &usage, argc, argv);
-    if (read_line(&arguments, &request, keys, &sweep, &plan, &card_gib, &exit_code)) {
-        if (plan)
-            exit_code = is_another_rank() ? UPS_EXIT_OK : run_plan(&arguments, &request, card_gib);
-        else if (sweep.key_count > 0 && ups_launch_find().ranks > 1)
-            exit_code = ups_command_usage_error(&arguments, "--sweep trains one run after the other in one process");
-        else
-            exit_code = sweep.key_count > 0 ? ups_command_sweep(&arguments, &sweep) : run_ranks(&arguments, &request);
-    }
+    /* What all of several processes find in the same line, or one of them can answer, rank 0 says. */
+    const bool follows = is_another_rank();
+    int kept[2];
+    if (follows) hush(kept);
+    const bool sound = read_line(&arguments, &request, keys, &sweep, &plan, &card_gib, &exit_code);
+    if (follows) speak(kept);
+    if (follows && (!sound || plan || sweep.key_count > 0))
+        exit_code = UPS_EXIT_OK;
+    else if (sound && plan)
+        exit_code = run_plan(&arguments, &request, card_gib);
+    else if (sound && sweep.key_count > 0 && ups_launch_find().ranks > 1)
+        exit_code = ups_command_usage_error(&arguments, "--sweep trains one run after the other in one process");
+    else if (sound)
+        exit_code = sweep.key_count > 0 ? ups_command_sweep(&arguments, &sweep) : run_ranks(&arguments, &request);
     free(keys);
     return exit_code;
 }
