@@ -295,6 +295,15 @@ CLAIM(all_know_after_a_step_that_one_was_asked_to_end) {
     end(&t);
 }
 
+CLAIM(sums_take_the_memory_of_a_bucket_and_reproducible_ones_that_of_all_gradients) {
+    training t = begin(10, false, comm);
+    const size_t bucket = ups_exchange_measure(comm, t.device, PIECE, false);
+    assert_true(bucket >= PIECE * sizeof(float) && bucket <= 2 * PIECE * sizeof(float) + 8 * (size_t)size);
+    assert_int_equal(ups_exchange_measure(comm, t.device, 50 * PIECE + 7, false), bucket);
+    assert_true(ups_exchange_measure(comm, t.device, 50 * PIECE, true) >= 50 * PIECE * sizeof(float));
+    end(&t);
+}
+
 /* ---- one process, and none to find ----------------------------------------------------------------------------- */
 
 CLAIM(a_process_by_itself_is_rank_0_of_1_and_exchanges_nothing) {

@@ -27,10 +27,11 @@ struct ups_exchange {
 
 size_t ups_exchange_measure(const ups_comm *comm, const ups_device *device, int64_t elements, bool reproducible) {
     if (!comm && !reproducible) return 0;
-    const size_t slice = (size_t)ups_comm_slice(comm, elements),
+    const int64_t at_once = reproducible || elements < BUCKET ? elements : BUCKET;
+    const size_t slice = (size_t)ups_comm_slice(comm, at_once),
                  staged = device->class->immediate ? 0 : (size_t)elements;
-    const size_t received = comm ? slice * (size_t)ups_comm_size(comm) + slice : 0; /* comm.c */
-    return (staged + received + (reproducible ? slice : 0)) * sizeof(float);
+    const size_t received = comm ? slice * (size_t)ups_comm_size(comm) : 0; /* comm.c */
+    return (staged + received + slice) * sizeof(float);
 }
 
 /* Of whole buckets that are complete. All processes sum the same ones in the same order, whatever they were told when.
