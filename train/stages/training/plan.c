@@ -38,6 +38,10 @@ ups_loader_options ups_stage_training_loader_options(const ups_stage_training *t
 ups_loader_options ups_stage_training_validation_options(const ups_stage_training *t, int tasks) {
     ups_loader_options options =
         ups_validation_loader_options(t->config, t->stage->training, t->batch, t->stage->batches, tasks);
+    const int rank = ups_comm_rank(t->request->session->comm), ranks = ups_comm_size(t->request->session->comm);
+    options.rank = rank;
+    options.ranks = ranks;
+    options.batch_count = (options.batch_count - rank + ranks - 1) / ranks;
     options.in_place = ups_stage_training_draws_on_device(t);
     return options;
 }
