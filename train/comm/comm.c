@@ -50,8 +50,7 @@ struct ups_comm {
     int64_t parts_count, slice_count;
 };
 
-/* ---- the module ----------------------------------------------------------------------------------------------------
- */
+/* ---- the module -------------------------------------------------------------------------------------------------- */
 
 /* Open MPI's own plug-ins look for its symbols among those of the program: RTLD_GLOBAL. */
 static ups_status load_module(const ups_mpi_module **module, ups_error *error) {
@@ -79,8 +78,7 @@ ups_status ups_comm_find_library(char *name, size_t bytes, ups_error *error) {
     return UPS_OK;
 }
 
-/* ---- pieces --------------------------------------------------------------------------------------------------------
- */
+/* ---- pieces ------------------------------------------------------------------------------------------------------ */
 
 /* Of a piece of at most UPS_MPI_MOST elements; larger buffers are exchanged piece by piece. */
 static int64_t slice_of(const ups_comm *comm, int64_t count) {
@@ -92,8 +90,7 @@ static int64_t piece_of(int64_t left) {
     return left < UPS_MPI_MOST ? left : UPS_MPI_MOST;
 }
 
-/* ---- the thread ----------------------------------------------------------------------------------------------------
- */
+/* ---- the thread -------------------------------------------------------------------------------------------------- */
 
 static void fail_with(ups_comm *comm, int code, const char *what) {
     char told[300];
@@ -233,8 +230,7 @@ ups_status ups_comm_finish(ups_comm *comm, ups_error *error) {
     return status;
 }
 
-/* ---- opening and ending
- * ---------------------------------------------------------------------------------------------- */
+/* ---- opening and ending ------------------------------------------------------------------------------------------ */
 
 static ups_status check_place(const ups_comm *comm, const ups_launch *launch, ups_error *error) {
     if (comm->place.size == launch->ranks) return UPS_OK;
@@ -341,8 +337,7 @@ bool ups_comm_ended_together(const ups_comm *comm) {
     return comm && comm->together;
 }
 
-/* ---- exchanges
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- exchanges --------------------------------------------------------------------------------------------------- */
 
 ups_status ups_comm_barrier(ups_comm *comm, ups_error *error) {
     if (comm) begin(comm, (comm_job){.kind = BARRIER});

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- sampling -------------------------------------------------------------------------------------------------- */
+/* ---- sampling ---------------------------------------------------------------------------------------------------- */
 
 static ups_status begin_sampling(ups_stage_training *t, ups_error *error) {
     ups_sampled_task tasks[UPS_SAMPLER_MAX_TASKS];
@@ -50,7 +50,7 @@ static ups_status advance(void *context, int64_t step, const ups_loss_sums *vali
     return ups_loader_add_phase(t->loader, phase, step * batches, error);
 }
 
-/* ---- running --------------------------------------------------------------------------------------------------- */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 static ups_status list_samples(ups_stage_training *t, ups_split split, ups_stage_samples *list, ups_error *error) {
     size_t count = (size_t)t->tasks->count;
