@@ -1,6 +1,7 @@
 /* What training asks of a card, counted by the emulated one: a step is a few launches of graphs, nothing is captured or
  * allocated once each kind of step has come twice, and the host waits for no step that it has just issued. Stages run
  * as `ups train` runs them; the ranges that a device is told of say where a step ends. */
+#include "model/devices/devices.h"
 #include "tests/cuda/runtime/counts.h"
 #include "tests/train/generate.h"
 #include "train/cache_build/encode.h"
@@ -188,6 +189,18 @@ CLAIM(windows_drawn_on_the_card_cost_a_list_and_a_kernel) {
 CLAIM(steps_of_two_kinds_are_launches_once_each_kind_has_come_twice) {
     train(UPS_STAGE_OPERATOR, "operator.losses={one_step: {weight: 1}, rollout: {weight: 1, every: 2}}",
           (expected){.kinds = 2, .inputs = 5});
+}
+
+CLAIM(the_sum_of_losses_stays_outside_of_graphs_for_its_parameters_which_the_emulated_card_refuses_there) {
+    ups_device *device;
+    ups_capture *capture;
+    const ups_losses_call call = {.windows = 1};
+    ok(ups_device_open(&(ups_device_options){.name = "cuda"}, &device, &failure));
+    ok(device->class->capture_begin(device, &failure));
+    refused(device->class->add_losses(device, &call, &failure), UPS_ERR_UNSUPPORTED, "adding losses");
+    ok(device->class->capture_end(device, &capture, &failure));
+    device->class->capture_release(device, capture);
+    ups_device_close(device);
 }
 
 int main(void) {
