@@ -192,7 +192,11 @@ static ups_status note_score(loop *l, ups_error *error) {
     memcpy(best->task, l->validated, sizeof best->task);
     const ups_loop_options *options = l->options;
     if (!leads(l)) return UPS_OK;
-    return ups_checkpoint_save_best(l->checkpoints, &l->state, options->parameters, options->optimizer, error);
+    ups_device_range_begin(options->device, "checkpoint");
+    ups_status status =
+        ups_checkpoint_save_best(l->checkpoints, &l->state, options->parameters, options->optimizer, error);
+    ups_device_range_end(options->device);
+    return status;
 }
 
 /* Where the schedule looks at validations. */
