@@ -7,6 +7,7 @@
 #include "pipeline/io/io.h"
 #include "pipeline/netcdf/library.h"
 #include "pipeline/storage/compressors.h"
+#include "train/comm/comm.h"
 #include "train/precision.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -415,6 +416,19 @@ static void examine_card(ups_findings *findings, const char *group, const ups_cu
     ups_device_close(card);
 }
 
+/* What processes that train together exchange gradients by. */
+static void examine_ranks(ups_findings *findings, const char *group) {
+    char library[120];
+    ups_error error;
+    if (ups_comm_find_library(library, sizeof library, &error) == UPS_OK)
+        add(findings, group, "MPI", UPS_FINDING_OK, "%s: mpirun -n 4 ups train CONFIG trains in four processes",
+            library);
+    else
+        add(findings, group, "MPI", UPS_FINDING_OK, "not used, a training is one process: %s", error.message);
+    add(findings, group, "NCCL", UPS_FINDING_OK,
+        "not in this build: processes with a card each exchange gradients through the host's memory");
+}
+
 static void examine_accelerators(ups_findings *findings) {
     const char *group = "GPUs and other machines";
     char name[100] = "";
@@ -432,8 +446,7 @@ static void examine_accelerators(ups_findings *findings) {
         examine_card(findings, group, module);
     else
         add(findings, group, "CUDA", UPS_FINDING_OK, "not used: %s", error.message);
-    add(findings, group, "NCCL", UPS_FINDING_OK, "not in this build");
-    add(findings, group, "MPI", UPS_FINDING_OK, "not in this build: one process, all its cores");
+    examine_ranks(findings, group);
 }
 
 void ups_machine_examine(const char *directory, ups_findings *findings) {

@@ -192,7 +192,11 @@ static ups_status note_score(loop *l, ups_error *error) {
     memcpy(best->task, l->validated, sizeof best->task);
     const ups_loop_options *options = l->options;
     if (!leads(l)) return UPS_OK;
-    return ups_checkpoint_save_best(l->checkpoints, &l->state, options->parameters, options->optimizer, error);
+    ups_device_range_begin(options->device, "checkpoint");
+    ups_status status =
+        ups_checkpoint_save_best(l->checkpoints, &l->state, options->parameters, options->optimizer, error);
+    ups_device_range_end(options->device);
+    return status;
 }
 
 /* Where the schedule looks at validations. */
@@ -264,43 +268,15 @@ static void say_summary(const loop *l, bool ended_early) {
     }
 }
 
-/* What rank 0 tells of a validation. */
-typedef struct validation {
-    ups_status status;
-    ups_error error;
-    double sum[UPS_SAMPLER_MAX_TASKS];
-    int64_t count[UPS_SAMPLER_MAX_TASKS], windows;
-} validation;
-
-/* Rank 0 validates, for all have the same weights, and all know of it. */
-static ups_status measure_validation(const loop *l, ups_loss_sums *sums, ups_error *error) {
-    ups_comm *comm = l->options->comm;
-    ups_status status = UPS_OK;
-    if (leads(l)) {
-        ups_device_range_begin(l->options->device, "validation");
-        status = l->stage->validate(l->stage->context, sums, error);
-        ups_device_range_end(l->options->device);
-    }
-    if (!comm) return status;
-    validation told = {.status = status, .windows = sums->windows};
-    if (status != UPS_OK) told.error = *error;
-    memcpy(told.sum, sums->sum, sizeof told.sum);
-    memcpy(told.count, sums->count, sizeof told.count);
-    UPS_TRY(ups_comm_broadcast(comm, &told, sizeof told, error));
-    ups_comm_end_together(comm, told.status != UPS_OK);
-    memcpy(sums->sum, told.sum, sizeof told.sum);
-    memcpy(sums->count, told.count, sizeof told.count);
-    sums->windows = told.windows;
-    if (told.status != UPS_OK) *error = told.error;
-    return told.status;
-}
-
 /* `due`: not only because the run ends. A run that is given more steps later has to be as if it had had them. */
 static ups_status validate(loop *l, bool due, ups_error *error) {
     if (!l->stage->validate) return advance(l, NULL, NULL, error);
     double began = ups_now();
     ups_loss_sums sums = {.tasks = l->state.interval.tasks, .task_names = l->state.interval.task_names};
-    UPS_TRY(measure_validation(l, &sums, error));
+    ups_device_range_begin(l->options->device, "validation");
+    ups_status status = l->stage->validate(l->stage->context, &sums, error);
+    ups_device_range_end(l->options->device);
+    UPS_TRY(status);
     json_t *means = json_object();
     for (int t = 0; t < UPS_SAMPLER_MAX_TASKS; t++) l->validated[t] = NAN;
     double total = 0;
@@ -319,7 +295,7 @@ static ups_status validate(loop *l, bool due, ups_error *error) {
     json_object_set_new(report, "step", json_integer(l->state.step));
     json_object_set_new(report, "validation", means);
     json_object_set_new(report, "score", ups_json_number(l->state.score));
-    ups_status status = due ? note_score(l, error) : UPS_OK;
+    status = due ? note_score(l, error) : UPS_OK;
     if (due) note_plateau(l);
     if (l->state.best.step > 0) {
         json_object_set_new(report, "best", ups_json_number(l->state.best.score));

@@ -29,7 +29,8 @@ typedef struct ups_loop_stage {
     void *context;
     /* Takes the next batch from the stage's loader and issues forward, its losses, and backward. */
     ups_status (*micro_batch)(void *context, const ups_micro_batch *micro, ups_error *error);
-    /* Adds the losses of validation windows, with the current weights; nothing where there are none. */
+    /* Adds the losses of validation windows, with the current weights; nothing where there are none. The same sums on
+     * all processes that train together. */
     ups_status (*validate)(void *context, ups_loss_sums *sums, ups_error *error);
     /* Called after every optimizer step, `step` of them being done, with the validation that fell due after it (NULL:
      * none): what the stage changes for later steps. It may add to `report`, the validation's line of the metrics (NULL
@@ -56,7 +57,7 @@ typedef struct ups_loop_options {
     ups_device *device;
     ups_parameters *parameters;
     ups_optimizer *optimizer;
-    ups_comm *comm;         /* processes that train together: rank 0 writes, tells and validates; NULL: one */
+    ups_comm *comm;         /* processes that train together: rank 0 writes and tells; NULL: one */
     ups_exchange *exchange; /* what they sum; NULL: nothing */
     const char *const *task_names;
     int task_count;

@@ -7,4 +7,8 @@
 /* Its path, without symbolic links, in `path` (PATH_MAX bytes). False where the system does not tell it. */
 bool ups_program_path(char *path);
 
+/* A module of the program's, FILE: where the environment's `variable` says, beside the program, installed (../lib/ups),
+ * or in `built`, a folder from the program's in the build. Its path in `path` (PATH_MAX bytes). */
+bool ups_program_find_module(const char *variable, const char *file, const char *built, char *path);
+
 #endif

@@ -4,6 +4,7 @@
  * CUDA tells of what failed on the card by a later call; every call here tells it on. */
 #include "model/cuda/host.h"
 #include "model/cuda/module.h"
+#include "model/cuda/products/library.h"
 #include "model/cuda/products/product.h"
 #include <stdlib.h>
 #include <string.h>
@@ -459,7 +460,7 @@ static bool has_card(void) {
     const bool there = cudaGetDeviceCount(&count) == cudaSuccess && count > 0 &&
                        cudaGetDeviceProperties(&properties, 0) == cudaSuccess && properties.major >= LEAST;
     cudaGetLastError();
-    return there;
+    return there && ups_cuda_library_load(NULL) == UPS_OK;
 }
 
 static ups_status open_parts(cuda_device *d, ups_error *error) {
@@ -485,6 +486,7 @@ static ups_status open_parts(cuda_device *d, ups_error *error) {
                         "%s is of compute capability %d.%d; the kernels are for 8.0 (Ampere) and later", d->name,
                         properties.major, properties.minor);
     }
+    UPS_TRY(ups_cuda_library_load(error));
     for (int s = 0; s < UPS_STREAM_COUNT; s++)
         UPS_TRY(
             ups_cuda_check(cudaStreamCreateWithFlags(&d->streams[s], cudaStreamNonBlocking), "making a stream", error));

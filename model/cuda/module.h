@@ -1,9 +1,10 @@
 /* The module libups_cuda.so: what `ups` loads where there is a driver, or to plan, and its one
  * entry.
  *
- * It is a file of its own since its libraries (cuBLASLt) are not there on machines without CUDA, and one program runs
- * on both. The entry's name carries the version of this contract; module and program must be of one build, since they
- * share the structs and enumerations of the headers that this one includes, and the entry tells a hash of these. */
+ * It is a file of its own since it is larger than the program, which runs on machines without CUDA as well. cuBLASLt
+ * is loaded with the first card (products/library.h). The entry's name carries the version of this contract; module and
+ * program must be of one build, since they share the structs and enumerations of the headers that this one includes,
+ * and the entry tells a hash of these. */
 #ifndef UPS_MODEL_CUDA_MODULE_H
 #define UPS_MODEL_CUDA_MODULE_H
 
@@ -15,7 +16,7 @@ typedef struct ups_cuda_module {
     const char *headers;        /* their hash, UPS_CUDA_HEADERS */
     int op_count, kernel_count; /* ops there are, and those that have kernels */
     bool (*has_kernel)(ups_op_kind kind);
-    /* Whether there is a card that kernels are for; nothing is opened. */
+    /* Whether there is a card that kernels are for, and cuBLASLt; no card is opened. */
     bool (*has_card)(void);
     /* Opens the first card that the driver shows. Freed by ups_device_close. */
     ups_status (*open)(ups_device **device, ups_error *error);

@@ -9,26 +9,13 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Beside the program, installed, built. */
-static const char *const places[] = {"libups_cuda.so", "../lib/ups/libups_cuda.so", "../model/cuda/libups_cuda.so"};
-
 static const ups_cuda_module *loaded;
 static ups_status result; /* of loading it */
 static ups_error reason;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 bool ups_cuda_module_path(char *path) {
-    const char *named = getenv("UPS_CUDA_MODULE");
-    char program[PATH_MAX];
-    if (named && *named) return snprintf(path, PATH_MAX, "%s", named) < PATH_MAX;
-    if (!ups_program_path(program)) return false;
-    char *end = strrchr(program, '/');
-    if (!end) return false;
-    *end = '\0';
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        if (snprintf(path, PATH_MAX, "%s/%s", program, places[i]) < PATH_MAX && access(path, R_OK) == 0) return true;
-    }
-    return false;
+    return ups_program_find_module("UPS_CUDA_MODULE", "libups_cuda.so", "../model/cuda", path);
 }
 
 static ups_status load_file(const char *path) {

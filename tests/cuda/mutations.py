@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Breaks each file of kernels on purpose, one line at a time, and wants the tests on the emulated device to notice.
+"""Breaks each file of kernels, and what issues them, on purpose, one line at a time, and wants the tests on the emulated device to notice.
 
   mutations.py FOLDER [NAME ...]
 
-Run by an interpreter with the packages of tests/python. FOLDER becomes a copy of the tree, built there; NAME is that of a file of kernels (norm, spectral …), of which all are meant by default. A change is made, what it is of is
+Run by an interpreter with the packages of tests/python. FOLDER becomes a copy of the tree, built there; NAME is that of a file (norm, spectral, step …), of which all are meant by default. A change is made, what it is of is
 built again, a test is run that wants float64's results, and the change is undone. Prints a row a change: what noticed it, or MISSED. Exit code 1 where one was missed, or
 where a line that is to be changed stands no longer there. It is no part of the test suite, since it takes some twenty minutes on two cores."""
 import argparse
@@ -40,7 +40,8 @@ SHARED = "test_stationary", "cuda.test_stationary.backward", {} # rows of tiles,
 PAIRS = "test_pairs_emulated", "cuda.test_pairs.random", {}
 FP8 = "test_fp8", "cuda.test_fp8.forward", {}
 FP8_89 = "test_fp8_89", "cuda.test_fp8_89.forward", {}
-# file, words as they stand, once, and as they are changed; what is to notice: targets, a test of CTest, its environment
+GRAPHS = "test_graphs", "cuda.test_graphs", {}
+# file, below model/cuda or else of the tree; words as they stand, once, and as they are changed; what is to notice: targets, a test of CTest, its environment
 MUTATIONS = [
     ("activation.cu", "y * (1.0f + x * (1.0f - y))", "y * (1.0f + x * y)", ops("silu")),
     ("gelu.cuh", "x < 0.0f ? negative", "x > 0.0f ? negative", ops("gelu")),
@@ -98,6 +99,10 @@ MUTATIONS = [
     ("spectral.cu", "const int row = first_row + row_group * EACH + r;", "const int row = row_group * EACH + r;", ops("spectral")),
     ("update.cu", "i += wide ? 1 : THREADS)", "i += THREADS)", OPTIMIZER),
     ("update.cu", "i < count; i += threads) add_square(own, x[i]);", "i < 0; i += threads) add_square(own, x[i]);", OPTIMIZER),
+    ("model/step.c", "captures = class_of(step)->capture_begin && !step->profiling;", "captures = false;", GRAPHS),
+    ("model/step.c", "    UPS_TRY(take_staged(step, error));", "    UPS_TRY(take_staged(step, error));\n    UPS_TRY(class_of(step)->synchronize(step->device, error));", GRAPHS),
+    ("train/optimizer.c", "if (!optimizer->captured) return", "if (true) return", GRAPHS),
+    ("train/loop.c", "|| last ? l->issued : l->issued - 1, error)", "|| last ? l->issued : l->issued, error)", GRAPHS),
 ]
 
 
@@ -144,7 +149,9 @@ def main():
             sys.exit(f"{test} fails, or is skipped, before anything was changed:\n{done.stdout[-3000:]}")
     bad = 0
     for name, old, new, (target, test, environment) in meant:
-        path = folder / KERNELS / name
+        path = folder / name
+        if not path.exists():
+            path = folder / KERNELS / name
         text = path.read_text()
         if text.count(old) != 1:
             print(f"{name}: '{old}' stands there {text.count(old)} times, not once", flush=True)

@@ -48,6 +48,9 @@ static const char details[] =
     "with\n"
     "what is left of it. A run whose numbers are no longer finite, or whose memory does not suffice, is told of, and\n"
     "the next one begins.\n"
+    "\nmpirun -n 4 ups train CONFIG, or srun, trains in four processes: each computes its share of the micro-batches "
+    "of\n"
+    "a step (accumulation), and rank 0 writes. A run may go on with another number of processes.\n"
     "\nups train RUN alone says how far the run has come.\n"
     "\nExamples:\n"
     "  ups train configs/quickstart.yaml\n"
@@ -56,6 +59,8 @@ static const char details[] =
     "  ups train runs/quickstart --resume\n"
     "  ups train runs/quickstart --extend --set operator.steps=24000\n"
     "  ups train runs/quickstart --fork runs/tuned --set operator.optimizer.learning_rate=0.0003\n"
+    "  mpirun -n 2 ups train configs/reference_2task.yaml --set autoencoder.accumulation=2 --set "
+    "operator.accumulation=2\n"
     "  ups train configs/quickstart.yaml --sweep operator.optimizer.learning_rate=1e-3,3e-3\n";
 
 /* "autoencoder, cache, operator", with `between` for the commas. */
@@ -72,7 +77,7 @@ static void print_plan(const char *name, const ups_stage_plan *plan, json_t *lis
     if (list) {
         json_object_set_new(
             list, name,
-            json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:b, s:I, s:I, s:I, s:I}",
+            json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:b, s:I, s:I, s:I, s:I, s:I}",
                       "batch_size", (json_int_t)plan->batch_size, "trainable_parameters", (json_int_t)plan->trainable,
                       "parameters", (json_int_t)plan->parameters, "optimizer", (json_int_t)plan->optimizer,
                       "activations", (json_int_t)plan->activations, "activations_without_checkpointing",
@@ -80,8 +85,9 @@ static void print_plan(const char *name, const ups_stage_plan *plan, json_t *lis
                       "workspace", (json_int_t)plan->workspace, "loader", (json_int_t)plan->loader, "validation_loader",
                       (json_int_t)plan->validation, "residency", ups_residency_name(plan->residency), "resident",
                       (json_int_t)plan->resident, "resident_on_device", (json_int_t)plan->resident_on_device, "encodes",
-                      (int)plan->encodes, "encoders", (json_int_t)plan->encoders, "total", (json_int_t)plan->total,
-                      "on_device", (json_int_t)plan->on_device, "offloaded", (json_int_t)plan->offloaded));
+                      (int)plan->encodes, "encoders", (json_int_t)plan->encoders, "exchange",
+                      (json_int_t)plan->exchange, "total", (json_int_t)plan->total, "on_device",
+                      (json_int_t)plan->on_device, "offloaded", (json_int_t)plan->offloaded));
         return;
     }
     printf("%s: %.2f M parameters, batches of %lld\n", name, (double)plan->trainable / 1e6,
@@ -102,6 +108,7 @@ static void print_plan(const char *name, const ups_stage_plan *plan, json_t *lis
                 {plan->encodes ? "samples kept (encode)" : kept[plan->residency], plan->resident},
                 {plan->resident_on_device ? "samples kept on the card" : NULL, plan->resident_on_device},
                 {plan->encodes ? "encoders" : NULL, plan->encoders},
+                {plan->exchange ? "sums over processes" : NULL, plan->exchange},
                 {"total", plan->total},
                 {plan->on_device ? "of it on the card" : NULL, plan->on_device},
                 {plan->offloaded ? "moments in the host's memory" : NULL, plan->offloaded}};

@@ -343,9 +343,9 @@ static void add_pass(ups_encode_report *report, const ups_encode_report *before)
     if (before->encoded > 0) memcpy(report->reached, before->reached, sizeof report->reached);
 }
 
-/* A cache that is larger than what it stands for is seldom meant. */
+/* A cache that is larger than what it stands for is seldom meant; of several builders one says so. */
 static void warn_of_size(const ups_run_config *config, const ups_task *task, const ups_encode_report *report) {
-    if (!report->whole || report->summary.stored_bytes <= report->source_bytes) return;
+    if (ups_launch_find().rank > 0 || !report->whole || report->summary.stored_bytes <= report->source_bytes) return;
     ups_latent_shape latents = ups_task_latents(config, task);
     ups_log(UPS_LOG_WARNING,
             "task %s: its latents take %.1f times the memory of its fields: %lld tokens of %lld numbers stand for %lld "

@@ -1,6 +1,7 @@
 #include "train/comm/comm.h"
 
 #include "base/log.h"
+#include "base/progress.h"
 #include "base/system/cancel.h"
 #include "base/system/launcher.h"
 #include "base/system/program.h"
@@ -49,29 +50,12 @@ struct ups_comm {
     int64_t parts_count, slice_count;
 };
 
-/* ---- the module ----------------------------------------------------------------------------------------------------
- */
-
-bool ups_comm_module_path(char *path) {
-    /* Beside the program, installed, built. */
-    static const char *const places[] = {"libups_mpi.so", "../lib/ups/libups_mpi.so", "../train/libups_mpi.so"};
-    const char *named = getenv("UPS_MPI_MODULE");
-    char program[PATH_MAX];
-    if (named && *named) return snprintf(path, PATH_MAX, "%s", named) < PATH_MAX;
-    if (!ups_program_path(program)) return false;
-    char *end = strrchr(program, '/');
-    if (!end) return false;
-    *end = '\0';
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        if (snprintf(path, PATH_MAX, "%s/%s", program, places[i]) < PATH_MAX && access(path, R_OK) == 0) return true;
-    }
-    return false;
-}
+/* ---- the module -------------------------------------------------------------------------------------------------- */
 
 /* Open MPI's own plug-ins look for its symbols among those of the program: RTLD_GLOBAL. */
 static ups_status load_module(const ups_mpi_module **module, ups_error *error) {
     char path[PATH_MAX];
-    if (!ups_comm_module_path(path))
+    if (!ups_program_find_module("UPS_MPI_MODULE", "libups_mpi.so", "../train", path))
         return ups_fail(error, UPS_ERR_UNSUPPORTED,
                         "this build has no MPI: there is no libups_mpi.so beside the program. Install MPI "
                         "(on Debian libopenmpi-dev), then build UPS again");
@@ -87,8 +71,14 @@ static ups_status load_module(const ups_mpi_module **module, ups_error *error) {
     return UPS_OK;
 }
 
-/* ---- pieces --------------------------------------------------------------------------------------------------------
- */
+ups_status ups_comm_find_library(char *name, size_t bytes, ups_error *error) {
+    const ups_mpi_module *module;
+    UPS_TRY(load_module(&module, error));
+    snprintf(name, bytes, "%s", module->library());
+    return UPS_OK;
+}
+
+/* ---- pieces ------------------------------------------------------------------------------------------------------ */
 
 /* Of a piece of at most UPS_MPI_MOST elements; larger buffers are exchanged piece by piece. */
 static int64_t slice_of(const ups_comm *comm, int64_t count) {
@@ -100,8 +90,7 @@ static int64_t piece_of(int64_t left) {
     return left < UPS_MPI_MOST ? left : UPS_MPI_MOST;
 }
 
-/* ---- the thread ----------------------------------------------------------------------------------------------------
- */
+/* ---- the thread -------------------------------------------------------------------------------------------------- */
 
 static void fail_with(ups_comm *comm, int code, const char *what) {
     char told[300];
@@ -241,8 +230,7 @@ ups_status ups_comm_finish(ups_comm *comm, ups_error *error) {
     return status;
 }
 
-/* ---- opening and ending
- * ---------------------------------------------------------------------------------------------- */
+/* ---- opening and ending ------------------------------------------------------------------------------------------ */
 
 static ups_status check_place(const ups_comm *comm, const ups_launch *launch, ups_error *error) {
     if (comm->place.size == launch->ranks) return UPS_OK;
@@ -251,6 +239,20 @@ static ups_status check_place(const ups_comm *comm, const ups_launch *launch, up
         "%s started %lld processes, and %d of them find each other: this ups was built for %s, whose own launcher "
         "it wants",
         launch->launcher, (long long)launch->ranks, comm->place.size, comm->library);
+}
+
+/* Of a machine with several cards each process has its own: that of its number here, of those that are to be seen. */
+static void choose_card(int number) {
+    const char *seen = getenv("CUDA_VISIBLE_DEVICES");
+    char card[64];
+    snprintf(card, sizeof card, "%d", number);
+    for (int i = 0; seen && i < number; i++) {
+        seen = strchr(seen, ',');
+        if (!seen) return; /* the launcher gave each process its own */
+        seen++;
+    }
+    if (seen) snprintf(card, sizeof card, "%.*s", (int)strcspn(seen, ","), seen);
+    setenv("CUDA_VISIBLE_DEVICES", card, 1);
 }
 
 ups_status ups_comm_open(ups_comm **comm, ups_error *error) {
@@ -283,7 +285,11 @@ ups_status ups_comm_open(ups_comm **comm, ups_error *error) {
         return status;
     }
     ups_launch_share_machine(opened->place.node_size);
-    if (opened->place.rank > 0) ups_log_tell_rank(opened->place.rank);
+    if (opened->place.node_size > 1) choose_card(opened->place.node_rank);
+    if (opened->place.rank > 0) {
+        ups_log_tell_rank(opened->place.rank);
+        ups_progress_enable(false);
+    }
     *comm = opened;
     return UPS_OK;
 }
@@ -331,8 +337,7 @@ bool ups_comm_ended_together(const ups_comm *comm) {
     return comm && comm->together;
 }
 
-/* ---- exchanges
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- exchanges --------------------------------------------------------------------------------------------------- */
 
 ups_status ups_comm_barrier(ups_comm *comm, ups_error *error) {
     if (comm) begin(comm, (comm_job){.kind = BARRIER});

@@ -29,9 +29,8 @@ int ups_comm_rank(const ups_comm *comm);
 int ups_comm_size(const ups_comm *comm);
 const char *ups_comm_library(const ups_comm *comm); /* "Open MPI v4.1.4" */
 
-/* Whether this build has MPI, for `ups doctor`: the file's path in `path` (PATH_MAX bytes), or why it is not used in
- * *error. */
-bool ups_comm_module_path(char *path);
+/* The MPI that this build has; UPS_ERR_UNSUPPORTED says why there is none. */
+ups_status ups_comm_find_library(char *name, size_t bytes, ups_error *error);
 
 /* Whether a failure of this process ends the others, too: not while they wait for what is to be done next, and not
  * where all fail with the same. True in the beginning. */

@@ -93,8 +93,7 @@ bool ups_exchange_cancelled(const ups_exchange *exchange) {
     return exchange && exchange->cancelled;
 }
 
-/* ---- gradients -----------------------------------------------------------------------------------------------------
- */
+/* ---- gradients --------------------------------------------------------------------------------------------------- */
 
 /* Where they lie in the host's memory, once they have all been made. */
 static ups_status fetch(ups_exchange *e, float **gradients, ups_error *error) {
@@ -113,8 +112,7 @@ static ups_status put_back(ups_exchange *e, ups_error *error) {
     return device->class->synchronize(device, error); /* before it is filled again */
 }
 
-/* ---- losses --------------------------------------------------------------------------------------------------------
- */
+/* ---- losses ------------------------------------------------------------------------------------------------------ */
 
 static void add_result(ups_update_result *total, const ups_update_result *own) {
     for (int t = 0; t < UPS_UPDATE_MAX_TASKS; t++) {
@@ -151,8 +149,7 @@ static ups_status clear_result(const ups_exchange *e, ups_update *update, ups_er
     return device->class->zero(device, &update->result, sizeof update->result, error);
 }
 
-/* ---- steps ---------------------------------------------------------------------------------------------------------
- */
+/* ---- steps ------------------------------------------------------------------------------------------------------- */
 
 ups_status ups_exchange_micro_batch(ups_exchange *exchange, int64_t round, ups_update *update, ups_error *error) {
     if (!ups_exchange_takes_each(exchange)) return UPS_OK;

@@ -39,8 +39,7 @@ ups_status ups_stage_check_ranks(const ups_run_config *config, ups_stage stage, 
     return UPS_OK;
 }
 
-/* ---- rank 0 --------------------------------------------------------------------------------------------------------
- */
+/* ---- rank 0 ------------------------------------------------------------------------------------------------------ */
 
 static ups_status print_config(const ups_run_config *config, char **text, ups_error *error) {
     ups_run_config told = *config;
@@ -72,8 +71,7 @@ ups_status ups_stages_end(ups_comm *comm, ups_error *error) {
     return ups_comm_broadcast(comm, &told, sizeof told, error);
 }
 
-/* ---- the others ----------------------------------------------------------------------------------------------------
- */
+/* ---- the others -------------------------------------------------------------------------------------------------- */
 
 static ups_status load_config(const char *text, int64_t bytes, ups_run_config **config, ups_error *error) {
     char path[PATH_MAX];

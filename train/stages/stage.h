@@ -23,6 +23,7 @@ typedef struct ups_stage_plan {
     size_t activations_without_checkpointing; /* what they would take without activation checkpointing */
     size_t inputs;
     size_t workspace;
+    size_t exchange;           /* what sums over processes take of the host's memory */
     size_t loader;             /* batches in flight, and what the feed puts one together in */
     size_t validation;         /* the same of validation, whose loader runs beside that of training */
     size_t resident;           /* samples that stay in memory, at most */

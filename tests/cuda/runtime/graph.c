@@ -22,6 +22,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
     *capture = (emulated_capture){
         .before = captures, .graph = graph, .origin = stream, .relaxed = mode == cudaStreamCaptureModeRelaxed};
     captures = capture;
+    emulated_counted.captures++;
     stream->capture = capture;
     stream->frontier.count = 0;
     return cudaSuccess;
@@ -140,7 +141,9 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
         works[i] = emulated_work_add(node->body, &before);
         emulated_list_add(&end, works[i]);
     }
-    exec->last = stream->last = emulated_work_add(emulated_body_create(EMULATED_NOTHING), &end);
+    exec->last = stream->last = emulated_work_add(emulated_body_create(EMULATED_END), &end);
+    emulated_counted.graphs++;
+    emulated_graphs_left++;
     free(before.items);
     free(end.items);
     free(works);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 enum { MAX_STUBS = 4096, SHARED_WITHOUT_ASKING = 48 << 10, MAX_GRID_YZ = 65535 };
+enum { MAX_PARAMETERS_IN_GRAPH = 4096 /* bytes: some versions of CUDA crash on more (openxla/xla, pull 19252) */ };
 
 typedef struct stub {
     const void *address; /* the host function that stands for the kernel */
@@ -118,6 +119,11 @@ static cudaError_t launch(stub *s, dim3 grid, dim3 block, void **arguments, size
     size_t bytes = 16;
     for (uint32_t i = 0; i < kernel->parameter_count; i++)
         bytes = kernel->parameters[i].offset + kernel->parameters[i].bytes + 16;
+    if (bytes - 16 > MAX_PARAMETERS_IN_GRAPH && (uintptr_t)stream > 2 && stream->capture) {
+        emulated_body_release(body);
+        return emulated_refuse(cudaErrorInvalidValue, "%s: %zu bytes of parameters in a capture; %d are safe there",
+                               kernel->name, bytes - 16, MAX_PARAMETERS_IN_GRAPH);
+    }
     uint8_t *parameters = aligned_alloc(16, (bytes + 15) / 16 * 16);
     if (!parameters) return cudaErrorMemoryAllocation;
     for (uint32_t i = 0; i < kernel->parameter_count; i++)

@@ -96,6 +96,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes) {
     *made = (sized){device_memory, *memory, bytes};
     device_memory = made;
     device_used += bytes;
+    emulated_counted.allocations++;
     return cudaSuccess;
 }
 
@@ -153,6 +154,7 @@ cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned int flags) {
     size_t pages = whole_pages(bytes);
     *memory = NULL;
     if (bytes == 0) return cudaSuccess;
+    emulated_counted.host_allocations++;
     if (flags & cudaHostAllocMapped) return allocate_mapped(memory, bytes);
     pinned *p = calloc(1, sizeof *p);
     void *room = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -335,7 +337,10 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
         memcpy(body->owned, from, bytes);
     }
     cudaError_t code = emulated_issue(stream, body, &work);
-    if (code == cudaSuccess && pageable_to) emulated_work_wait(work); /* and there before it returns */
+    if (code == cudaSuccess && pageable_to) { /* and there before it returns */
+        emulated_work_wait(work);
+        emulated_count_wait(false);
+    }
     return code;
 }
 

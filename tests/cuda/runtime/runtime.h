@@ -9,6 +9,7 @@
 #ifndef UPS_TESTS_CUDA_RUNTIME_H
 #define UPS_TESTS_CUDA_RUNTIME_H
 
+#include "tests/cuda/runtime/counts.h"
 #include "tests/cuda/simt/simt.h"
 #include <cuda_runtime_api.h>
 
@@ -26,6 +27,7 @@ const char *emulated_caller_describe(const emulated_caller *caller);
 /* What is to be done: shared by a graph and what it launches. */
 typedef enum emulated_kind {
     EMULATED_NOTHING,
+    EMULATED_END, /* of a graph's launch */
     EMULATED_KERNEL,
     EMULATED_COPY,
     EMULATED_FILL,
@@ -144,6 +146,12 @@ typedef enum emulated_sums {
 } emulated_sums;
 extern emulated_sums emulated_sums_are;
 extern double emulated_sums_time;
+
+extern emulated_counts emulated_counted;
+extern int64_t emulated_graphs_left; /* launches that have not run */
+void emulated_count_issued(const emulated_body *body);
+/* The host has waited; `for_nothing`: what it waited for was done before. */
+void emulated_count_wait(bool for_nothing);
 
 /* One call at a time: put at the top of each. */
 void emulated_lock(void);

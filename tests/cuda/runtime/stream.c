@@ -8,11 +8,21 @@ struct CUstream_st *emulated_streams(void) {
     return streams;
 }
 
-void emulated_wait_for_all(void) {
-    for (struct CUstream_st *s = streams; s; s = s->next) {
-        emulated_work_wait(s->last);
-        for (uint32_t i = 0; i < s->waits.count; i++) emulated_work_wait(s->waits.items[i]);
+/* Whether there was nothing to wait for. */
+static bool wait_for_stream(struct CUstream_st *s) {
+    bool was_done = !s->last || s->last->done;
+    emulated_work_wait(s->last);
+    for (uint32_t i = 0; i < s->waits.count; i++) {
+        was_done = was_done && s->waits.items[i]->done;
+        emulated_work_wait(s->waits.items[i]);
     }
+    return was_done;
+}
+
+void emulated_wait_for_all(void) {
+    bool were_done = true;
+    for (struct CUstream_st *s = streams; s; s = s->next) were_done = wait_for_stream(s) && were_done;
+    emulated_count_wait(were_done);
 }
 
 bool emulated_is_capturing(void) {
@@ -52,6 +62,7 @@ cudaError_t emulated_issue(cudaStream_t s, emulated_body *body, emulated_work **
         emulated_indices_add(&s->frontier, node);
         return cudaSuccess;
     }
+    emulated_count_issued(body);
     emulated_list_add(&s->waits, s->last);
     s->last = emulated_work_add(body, &s->waits);
     s->waits.count = 0;
@@ -102,8 +113,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     EMULATED_CALL_BEGINS();
     if (!is_stream(stream)) return emulated_refuse(cudaErrorInvalidResourceHandle, "the default stream is waited for");
     if (stream->capture) return refuse_in_capture("the host waits for a stream");
-    emulated_work_wait(stream->last);
-    for (uint32_t i = 0; i < stream->waits.count; i++) emulated_work_wait(stream->waits.items[i]);
+    emulated_count_wait(wait_for_stream(stream));
     return emulated_broken ? cudaErrorLaunchFailure : cudaSuccess;
 }
 
@@ -151,7 +161,9 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
         event->capture->invalid = true;
         return emulated_refuse(cudaErrorCapturedEvent, "the host waits for an event that was recorded in a capture");
     }
+    const bool was_done = !event->work || event->work->done;
     emulated_work_wait(event->work);
+    emulated_count_wait(was_done);
     return cudaSuccess;
 }
 

@@ -130,6 +130,9 @@ static void run(emulated_work *w) {
     switch (body->kind) {
     case EMULATED_NOTHING:
         break;
+    case EMULATED_END:
+        emulated_graphs_left--;
+        break;
     case EMULATED_KERNEL:
         simt_launch(w->id, body->kernel, body->grid, body->block, body->dynamic_shared, body->owned);
         break;

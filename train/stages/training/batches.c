@@ -106,18 +106,40 @@ void ups_stage_training_describe_batch(void *context, int64_t step, int64_t inde
     ups_windows_describe(windows_of(t, step, index), t->batch, t->train.entries, text, bytes);
 }
 
-static ups_status validate_batches(ups_stage_training *t, ups_loader *loader, ups_error *error) {
-    ups_update *update = ups_update_memory(t->validated);
-    for (;;) {
+/* Losses of a batch of a validation, by task. */
+typedef struct validated {
+    double sum[UPS_SAMPLER_MAX_TASKS];
+    int64_t count[UPS_SAMPLER_MAX_TASKS];
+} validated;
+
+static ups_status validate_batch(ups_stage_training *t, const ups_batch *batch, int64_t index, ups_error *error) {
+    ups_stage_draw draw = {.step = INT64_MAX - 1, .item = index, .progress = 1};
+    ups_step_run_options run = {0};
+    ups_stage_graph *graph = graph_for(t, batch, t->validation.task_of, t->masks[0], &draw, false);
+    UPS_TRY(run_batch(t, graph, batch, &t->validation, &draw, &run, ups_update_memory(t->validated), error));
+    return finish_upload(t, error);
+}
+
+/* What was added to the update since the last time. */
+static ups_status take_losses(ups_stage_training *t, validated *losses, ups_error *error) {
+    ups_update all;
+    UPS_TRY(ups_update_take(t->validated, error));
+    UPS_TRY(ups_update_read(t->validated, &all, error));
+    memcpy(losses->sum, all.result.loss, sizeof losses->sum);
+    memcpy(losses->count, all.result.windows, sizeof losses->count);
+    return ups_update_give(t->validated, &(ups_update_input){0}, error); /* clears them */
+}
+
+/* Every batch of this process: `of_batch` (as many) gets their losses. NULL: all of them stay in the update. */
+static ups_status validate_batches(ups_stage_training *t, ups_loader *loader, validated *of_batch, ups_error *error) {
+    const int rank = ups_comm_rank(t->request->session->comm), ranks = ups_comm_size(t->request->session->comm);
+    for (int64_t k = 0;; k++) {
         const ups_batch *batch = NULL;
         UPS_TRY(next_batch(t, loader, &batch, error));
         if (!batch) return UPS_OK;
-        ups_stage_draw draw = {.step = INT64_MAX - 1, .item = batch->index, .progress = 1};
-        ups_step_run_options run = {0};
-        ups_stage_graph *graph = graph_for(t, batch, t->validation.task_of, t->masks[0], &draw, false);
-        UPS_TRY(run_batch(t, graph, batch, &t->validation, &draw, &run, update, error));
-        UPS_TRY(finish_upload(t, error));
+        UPS_TRY(validate_batch(t, batch, k * ranks + rank, error));
         ups_loader_release(loader, batch);
+        if (of_batch) UPS_TRY(take_losses(t, &of_batch[k], error));
     }
 }
 
@@ -141,38 +163,66 @@ static ups_status give_average_back(ups_stage_training *t, ups_error *error) {
     return ups_parameters_refresh(t->parameters, error);
 }
 
-static ups_status validate_weights(ups_stage_training *t, ups_error *error) {
+static ups_status validate_weights(ups_stage_training *t, validated *of_batch, ups_error *error) {
     ups_device *device = t->request->session->device;
     ups_loader_options options = ups_stage_training_validation_options(t, t->validation.count);
     ups_loader_use_memory_of(device, &options);
     ups_loader *loader = NULL;
     UPS_TRY(ups_update_give(t->validated, &(ups_update_input){0}, error)); /* the first: results are cleared */
     UPS_TRY(ups_loader_open(&options, t->validation.entries, t->validation.count, &loader, error));
-    ups_status status = validate_batches(t, loader, error);
+    ups_status status = validate_batches(t, loader, of_batch, error);
     ups_error after;
     if (status != UPS_OK) device->class->synchronize(device, &after); /* the loader's batches may be read still */
     ups_loader_close(loader);
     return status;
 }
 
-ups_status ups_stage_training_validate(void *context, ups_loss_sums *sums, ups_error *error) {
-    ups_stage_training *t = context;
-    if (t->validation.count == 0) return UPS_OK;
+/* With the weights that will be exported. */
+static ups_status validate_average(ups_stage_training *t, validated *of_batch, ups_error *error) {
     UPS_TRY(finish_upload(t, error));
     const float *average = ups_optimizer_average(t->optimizer);
     if (average) UPS_TRY(take_average(t, average, error));
-    ups_status status = validate_weights(t, error);
+    ups_status status = validate_weights(t, of_batch, error);
     ups_error after; /* a run that was stopped meanwhile keeps its weights */
     const ups_status back = average ? give_average_back(t, &after) : UPS_OK;
     UPS_TRY(status);
-    if (back != UPS_OK) return ups_fail(error, back, "%s", after.message);
-    ups_update all;
-    UPS_TRY(ups_update_take(t->validated, error));
-    UPS_TRY(ups_update_read(t->validated, &all, error));
+    return back == UPS_OK ? UPS_OK : ups_fail(error, back, "%s", after.message);
+}
+
+static void add_losses(const ups_stage_training *t, const validated *losses, ups_loss_sums *sums) {
     for (int task = 0; task < t->tasks->count; task++) {
-        sums->sum[task] += all.result.loss[task];
-        sums->count[task] += all.result.windows[task];
-        sums->windows += all.result.windows[task];
+        sums->sum[task] += losses->sum[task];
+        sums->count[task] += losses->count[task];
+        sums->windows += losses->count[task];
     }
+}
+
+/* Processes that train together share the batches, and add all losses in the order of batches. */
+static ups_status validate_together(ups_stage_training *t, ups_loss_sums *sums, ups_error *error) {
+    ups_comm *comm = t->request->session->comm;
+    const int ranks = ups_comm_size(comm);
+    const int64_t batches = ups_stage_training_validation_options(t, t->validation.count).batch_count;
+    const int64_t each = (t->stage->training->validation_batches * t->validation.count + ranks - 1) / ranks;
+    validated *own = calloc((size_t)each, sizeof *own), *all = calloc((size_t)(each * ranks), sizeof *all);
+    ups_status status = own && all && batches <= each
+                            ? validate_average(t, own, error)
+                            : ups_fail(error, UPS_ERR_MEMORY, "no memory for the losses of a validation");
+    if (status == UPS_OK) status = ups_comm_gather(comm, own, all, each * (int64_t)sizeof *own, error);
+    for (int64_t k = 0; k < each && status == UPS_OK; k++) {
+        for (int rank = 0; rank < ranks; rank++) add_losses(t, &all[rank * each + k], sums);
+    }
+    free(own);
+    free(all);
+    return status;
+}
+
+ups_status ups_stage_training_validate(void *context, ups_loss_sums *sums, ups_error *error) {
+    ups_stage_training *t = context;
+    if (t->validation.count == 0) return UPS_OK;
+    if (t->request->session->comm || t->config->ranks.reproducible) return validate_together(t, sums, error);
+    validated all;
+    UPS_TRY(validate_average(t, NULL, error));
+    UPS_TRY(take_losses(t, &all, error));
+    add_losses(t, &all, sums);
     return UPS_OK;
 }

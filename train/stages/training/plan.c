@@ -38,6 +38,10 @@ ups_loader_options ups_stage_training_loader_options(const ups_stage_training *t
 ups_loader_options ups_stage_training_validation_options(const ups_stage_training *t, int tasks) {
     ups_loader_options options =
         ups_validation_loader_options(t->config, t->stage->training, t->batch, t->stage->batches, tasks);
+    const int rank = ups_comm_rank(t->request->session->comm), ranks = ups_comm_size(t->request->session->comm);
+    options.rank = rank;
+    options.ranks = ranks;
+    options.batch_count = (options.batch_count - rank + ranks - 1) / ranks;
     options.in_place = ups_stage_training_draws_on_device(t);
     return options;
 }
@@ -170,6 +174,8 @@ static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, up
         status = ups_optimizer_measure(&wanted->stage->training->optimizer, wanted->request->session->device,
                                        t.parameters, ups_run_compute(t.config), &optimizer, error);
         plan->optimizer = optimizer.all;
+        plan->exchange = ups_exchange_measure(t.request->session->comm, t.request->session->device,
+                                              ups_parameters_elements(t.parameters), t.config->ranks.reproducible);
         plan->offloaded = optimizer.offloaded;
         if (status == UPS_OK) status = plan_residency(&t, plan, error);
         if (status == UPS_OK && wanted->stage->training->checkpointing != UPS_CHECKPOINTING_NONE)
@@ -179,11 +185,13 @@ static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, up
         if (status == UPS_OK && ups_stage_training_draws_on_device(&t)) status = plan_on_device(&t, plan, error);
         const size_t parts[] = {
             plan->parameters, plan->optimizer,  plan->activations, plan->inputs,   plan->workspace,
-            plan->loader,     plan->validation, plan->resident,    plan->encoders, plan->resident_on_device};
+            plan->loader,     plan->validation, plan->resident,    plan->encoders, plan->resident_on_device,
+            plan->exchange};
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) plan->total = ups_size_sum(plan->total, parts[i]);
         if (wanted->request->session->device->class->memory)
-            plan->on_device = plan->total - ups_size_sum(ups_size_sum(plan->loader, plan->validation),
-                                                         ups_size_sum(plan->resident, plan->offloaded));
+            plan->on_device =
+                plan->total - ups_size_sum(ups_size_sum(plan->loader, plan->validation),
+                                           ups_size_sum(ups_size_sum(plan->resident, plan->offloaded), plan->exchange));
     }
     ups_stage_training_end(&t);
     return status;

@@ -1,6 +1,7 @@
 /* Runs a stage's training: finds samples, makes memory, goes on from a checkpoint, and hands all to the loop. */
 #include "base/files.h"
 #include "base/log.h"
+#include "model/cpu/device.h"
 #include "train/data/loader_memory.h"
 #include "train/networks.h"
 #include "train/precision.h"
@@ -10,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- sampling -------------------------------------------------------------------------------------------------- */
+/* ---- sampling ---------------------------------------------------------------------------------------------------- */
 
 static ups_status begin_sampling(ups_stage_training *t, ups_error *error) {
     ups_sampled_task tasks[UPS_SAMPLER_MAX_TASKS];
@@ -49,7 +50,7 @@ static ups_status advance(void *context, int64_t step, const ups_loss_sums *vali
     return ups_loader_add_phase(t->loader, phase, step * batches, error);
 }
 
-/* ---- running --------------------------------------------------------------------------------------------------- */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 static ups_status list_samples(ups_stage_training *t, ups_split split, ups_stage_samples *list, ups_error *error) {
     size_t count = (size_t)t->tasks->count;
@@ -218,6 +219,29 @@ static json_t *describe_run(const ups_stage_training *t, const ups_training_stat
                      (json_int_t)ups_parameters_trainable(t->parameters), "batch_size", (json_int_t)t->batch);
 }
 
+/* Processors and cards round each in their own way; processes that make the same updates have to be alike. */
+static ups_status check_alike(const ups_session *session, const char *stage, ups_error *error) {
+    enum { NAME = 120 };
+    ups_comm *comm = session->comm;
+    const ups_device *device = session->device;
+    const int ranks = ups_comm_size(comm);
+    if (!comm) return UPS_OK;
+    char own[NAME] = "", *all = calloc((size_t)ranks, NAME);
+    if (!all) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    snprintf(own, NAME, "%s, %s", device->class->name, device->card ? device->card : ups_cpu_instruction_set());
+    ups_status status = ups_comm_gather(comm, own, all, NAME, error);
+    for (int rank = 1; rank < ranks && status == UPS_OK; rank++) {
+        if (strcmp(all + (ptrdiff_t)rank * NAME, all) == 0) continue;
+        status = ups_fail(error, UPS_ERR_UNSUPPORTED,
+                          "%s: rank %d computes on another device than rank 0 (%s; %s), and rounds otherwise; set "
+                          "device.name, or UPS_CPU to instructions that all processors have",
+                          stage, rank, all + (ptrdiff_t)rank * NAME, all);
+        ups_comm_end_together(comm, true);
+    }
+    free(all);
+    return status;
+}
+
 /* All processes begin with what rank 0 has, and then make the same updates. */
 static ups_status share_weights(ups_stage_training *t, ups_error *error) {
     ups_comm *comm = t->request->session->comm;
@@ -311,6 +335,7 @@ ups_status ups_stage_training_run(const ups_stage_description *stage, const ups_
     ups_stage_request same = *request;
     ups_stage_plan plan;
     const int64_t bytes = sizeof same.batch_size; /* rank 0 may have to find it */
+    UPS_TRY(check_alike(request->session, ups_stage_name(stage->stage), error));
     if (ups_comm_rank(comm) > 0) UPS_TRY(ups_comm_broadcast(comm, &same.batch_size, bytes, error));
     UPS_TRY(ups_stage_training_plan(stage, &same, &plan, error));
     UPS_TRY(ups_stage_check_memory(request->session, stage->stage, &plan, error));
