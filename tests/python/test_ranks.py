@@ -422,6 +422,13 @@ def test_what_every_process_finds_by_itself_is_said_once(place):
     assert not os.path.exists(at.folder)
 
 
+def test_ranks_that_round_in_different_ways_are_refused_once(place):
+    at = place("adamw")
+    alike = Ranks(2, "train", at.config, command=["sh", "-c", f'[ $OMPI_COMM_WORLD_RANK = 0 ] || export UPS_CPU=baseline; exec {UPS} "$@"', "sh"]).end()
+    one_sentence(alike, "autoencoder: rank 1 computes on another device than rank 0")
+    assert not Path(at.folder, "checkpoints").exists()
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("launcher, names", [("srun", ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")), ("mpiexec", ("PMI_RANK", "PMI_SIZE"))])
 def test_processes_that_do_not_find_each_other_say_what_started_them(place, launcher, names, rank):
