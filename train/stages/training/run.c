@@ -238,6 +238,14 @@ static ups_status check_alike(const ups_session *session, const char *stage, ups
                           stage, rank, all + (ptrdiff_t)rank * NAME, all);
         ups_comm_end_together(comm, true);
     }
+    const bool rounds = ups_precision_allows_fp8(session->config->precision) && !device->class->immediate;
+    if (status == UPS_OK && rounds) {
+        status = ups_fail(error, UPS_ERR_UNSUPPORTED,
+                          "%s: precision fp8 is of one process, since each would scale operands by what it has seen "
+                          "itself; set precision to bf16, or start one process",
+                          stage);
+        ups_comm_end_together(comm, true);
+    }
     free(all);
     return status;
 }
