@@ -432,7 +432,7 @@ static void examine_accelerators(ups_findings *findings) {
         examine_card(findings, group, module);
     else
         add(findings, group, "CUDA", UPS_FINDING_OK, "not used: %s", error.message);
-    add(findings, group, "NCCL", UPS_FINDING_OK, "not in this build");
+    add(findings, group, "NCCL", UPS_FINDING_OK, "not used by any build: training runs on one card");
     add(findings, group, "MPI", UPS_FINDING_OK, "not in this build: one process, all its cores");
 }
 
