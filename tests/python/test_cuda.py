@@ -264,6 +264,24 @@ def test_a_plan_without_a_card_asks_for_its_memory(runs):
     one_sentence(done, "the device 'cuda' cannot be used", "--memory 80")
 
 
+@pytest.mark.skipif(not shutil.which("mpirun") or "libups_mpi" not in os.environ.get("UPS_TEST_PROGRAMS", ""), reason="there is no mpirun, or no libups_mpi.so")
+def test_two_processes_with_a_card_each_make_the_bytes_of_one(runs):
+    """Gradients go through the host's memory there; everything else is the processor's way of training together."""
+    text = SHORT.replace("steps: 12", "steps: 4").replace("batch_size: 4\n  validate", "batch_size: 4\n  accumulation: 2\n  validate").replace("from: 10", "from: 2")
+    text = text.replace("seed: 3", "seed: 3\nranks: {{reproducible: true}}")
+    expected = removed(runs, trained(runs, EMULATED, text))
+    config = runs.config("run", text)
+    card = {"UPS_TEST_DEVICE": "cuda", "SIMT_RACES": "0", "UPS_MPI_MODULE": program("libups_mpi.so")}
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    done = run("mpirun", "-n", 2, "--oversubscribe", EMULATED, "train", config, env={**os.environ, **root, **card})
+    assert done.returncode == 0, done.stderr
+    assert "2 processes train together" in done.stderr
+    files, said = tree(runs.path("run")), metrics(runs.path("run"), clock=False)
+    del files["metrics.jsonl"]
+    assert files == expected[0]
+    assert [line.get("loss") for line in said] == [line.get("loss") for line in expected[1]]
+
+
 def test_moments_in_the_hosts_memory_leave_the_card_and_change_no_byte(runs, made):
     offloaded, more = ("--set", "operator.optimizer.offload=true"), ("--plan", "--stage", "operator", "--device", "cuda", "--memory", "80", "--json")
     config = runs.config("plan", GRID)
