@@ -426,7 +426,7 @@ static void examine_ranks(ups_findings *findings, const char *group) {
     else
         add(findings, group, "MPI", UPS_FINDING_OK, "not used, a training is one process: %s", error.message);
     add(findings, group, "NCCL", UPS_FINDING_OK,
-        "not in this build: processes with a card each exchange gradients through the host's memory");
+        "not used by any build: processes with a card each exchange gradients through the host's memory");
 }
 
 static void examine_accelerators(ups_findings *findings) {

@@ -488,7 +488,7 @@ ups_status ups_checkpoint_save_best(const char *directory, const ups_training_st
     return status;
 }
 
-ups_status ups_checkpoint_load(const char *directory, ups_training_state *state, ups_parameters *parameters,
+ups_status ups_checkpoint_read(const char *directory, ups_training_state *state, ups_parameters *parameters,
                                ups_optimizer *optimizer, ups_error *error) {
     char path[4096];
     const bool scales = ups_optimizer_scales_losses(optimizer);
@@ -513,12 +513,14 @@ ups_status ups_checkpoint_load(const char *directory, ups_training_state *state,
         ups_fail_within(error,
                         "the checkpoint does not fit this configuration (restore it, or begin anew with --restart)");
     }
-    if (status == UPS_OK) status = ups_optimizer_restore(optimizer, &update, error);
-    if (status == UPS_OK) { /* a run killed while saving may have left these */
-        remove_older(directory, state);
-        status = ups_remove_partials(directory, error);
-    }
-    return status;
+    return status == UPS_OK ? ups_optimizer_restore(optimizer, &update, error) : status;
+}
+
+ups_status ups_checkpoint_load(const char *directory, ups_training_state *state, ups_parameters *parameters,
+                               ups_optimizer *optimizer, ups_error *error) {
+    UPS_TRY(ups_checkpoint_read(directory, state, parameters, optimizer, error));
+    remove_older(directory, state); /* a run killed while saving may have left these */
+    return ups_remove_partials(directory, error);
 }
 
 ups_status ups_checkpoint_file(const char *directory, char **path, ups_error *error) {

@@ -61,6 +61,10 @@ ups_status ups_checkpoint_save(const char *directory, const ups_training_state *
 ups_status ups_checkpoint_load(const char *directory, ups_training_state *state, ups_parameters *parameters,
                                ups_optimizer *optimizer, ups_error *error);
 
+/* The same, and nothing is removed: of a process that follows another one. */
+ups_status ups_checkpoint_read(const char *directory, ups_training_state *state, ups_parameters *parameters,
+                               ups_optimizer *optimizer, ups_error *error);
+
 /* Writes best.safetensors with the weights as they are: those of state->best. */
 ups_status ups_checkpoint_save_best(const char *directory, const ups_training_state *state, ups_parameters *parameters,
                                     ups_optimizer *optimizer, ups_error *error);

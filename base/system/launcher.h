@@ -6,14 +6,17 @@
 
 typedef struct ups_launch {
     int64_t rank, ranks;  /* 0 of 1 where nothing was launched */
+    int64_t number;       /* among those on this machine; −1: not told */
     const char *launcher; /* "mpirun", "mpiexec", "srun"; NULL: none */
 } ups_launch;
 
 ups_launch ups_launch_find(void);
 
-/* Says that so many processes of this program run on this machine: each takes its part of the processors
- * (ups_cpu_count) and of the memory that is free (ups_memory_free). Called once, before either is asked. */
-void ups_launch_share_machine(int processes);
+/* Says that so many processes of this program run on this machine: each takes its part of the memory that is free
+ * (ups_memory_free). `same` of them, this one among them, may run on the same processors, and share these
+ * (ups_cpu_count). Called once, before either is asked. */
+void ups_launch_share_machine(int processes, int same);
 int ups_launch_processes_here(void); /* 1 until that is called */
+int ups_launch_processes_on_same(void);
 
 #endif

@@ -28,16 +28,14 @@ double ups_process_seconds(void) {
     return seconds_on(CLOCK_PROCESS_CPUTIME_ID);
 }
 
-/* Where several processes were started on this machine, each takes its part: what it may run on, if the launcher bound
- * it to some processors, and otherwise an equal one. */
+/* Processes that may run on the same processors share them. */
 int ups_cpu_count(void) {
     cpu_set_t set;
     const long online = sysconf(_SC_NPROCESSORS_ONLN);
-    const int all = online > 0 ? (int)online : 1, part = all / ups_launch_processes_here();
-    int own = all; /* more than 1024 processors: cpu_set_t is too small */
-    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) own = CPU_COUNT(&set);
-    if (ups_launch_processes_here() > 1 && part < own) own = part;
-    return own > 0 ? own : 1;
+    int count = online > 0 ? (int)online : 1; /* more than 1024 processors: cpu_set_t is too small */
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) count = CPU_COUNT(&set);
+    count /= ups_launch_processes_on_same();
+    return count > 0 ? count : 1;
 }
 
 /* The pool: the caller of ups_pool_run works too, as thread 0; threads-1 workers sleep until `generation` moves on. */

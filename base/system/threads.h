@@ -9,8 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Processors for this process, at least 1: those that it may run on (affinity), or its part of the machine
- * (launcher.h). */
+/* Processors for this process, at least 1: those that it may run on (affinity), or its part of them where others were
+ * started beside it (launcher.h). */
 int ups_cpu_count(void);
 
 typedef struct ups_pool ups_pool;

@@ -35,22 +35,47 @@ struct ups_cuda_muon {
 
 // ---- kernels: a grid row a matrix
 
-// The moment moves on, and x becomes what it would be a step later.
+// The moment moves on, and x becomes what it would be a step later. A block has chunks of THREADS elements, of which each
+// thread squares one. Where N elements are accessed at once they are of N chunks, and go by shared memory to the threads that
+// square them: the norm's bits do not depend on how memory was accessed.
+template <int N>
 static __global__ void __launch_bounds__(THREADS)
     muon_look_ahead(ups_optimizer_call call, batch of, float *x, ups_cuda_norm_partial *partials) {
+    __shared__ __align__(16) float turn[N][THREADS];
     __shared__ ups_cuda_norm_partial sums[THREADS];
+    const int line = N * threadIdx.x / THREADS, column = N * threadIdx.x % THREADS;
     const ups_update *update = call.update;
     if (update->result.skipped) return;
     const float scale = update->result.gradient_scale, beta = call.beta1;
     const int64_t size = of.rows * of.columns, offset = of.offsets[blockIdx.y];
     ups_cuda_norm_partial own = {};
-    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < size; i += (int64_t)gridDim.x * THREADS) {
-        const float gradient = (1.0f - beta) * call.gradients[offset + i] * scale;
-        const float kept = beta * call.moments[0][offset + i] + gradient, ahead = beta * kept + gradient;
-        call.moments[0][offset + i] = kept;
-        x[blockIdx.y * of.stride + i] = ahead;
-        own.sum += (double)ahead * (double)ahead;
-        own.non_finite += !isfinite(ahead);
+    for (int64_t first = blockIdx.x; first * THREADS < size; first += N * gridDim.x) {
+        const int64_t i = (first + line * gridDim.x) * THREADS + column;
+        float given[N], kept[N], ahead[N] = {};
+        if (i < size) {
+            get_floats(call.gradients + offset + i, given);
+            get_floats(call.moments[0] + offset + i, kept);
+#pragma unroll
+            for (int k = 0; k < N; k++) {
+                const float share = (1.0f - beta) * given[k];
+                kept[k] = fmaf(share, scale, beta * kept[k]); // whichever N: the compiler would fuse one or the other product
+                ahead[k] = fmaf(share, scale, beta * kept[k]);
+            }
+            put_floats(call.moments[0] + offset + i, kept);
+            put_floats(x + blockIdx.y * of.stride + i, ahead);
+        }
+        if constexpr (N > 1) {
+            *(float4 *)&turn[line][column] = make_float4(ahead[0], ahead[1], ahead[2], ahead[3]);
+            __syncthreads();
+#pragma unroll
+            for (int k = 0; k < N; k++) ahead[k] = turn[k][threadIdx.x];
+            __syncthreads();
+        }
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            own.sum += (double)ahead[k] * (double)ahead[k];
+            own.non_finite += !isfinite(ahead[k]);
+        }
     }
     sums[threadIdx.x] = own;
     add_in_order(sums, THREADS);
@@ -71,28 +96,38 @@ static __global__ void __launch_bounds__(NORM_BLOCKS)
 }
 
 // `to` = x over its norm.
+template <int N>
 static __global__ void __launch_bounds__(THREADS)
     muon_scale(const ups_update *update, const float *inverse, const float *x, elements to, int64_t size, int64_t stride) {
     if (update->result.skipped) return;
     const float factor = inverse[blockIdx.y];
-    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < size; i += (int64_t)gridDim.x * THREADS) {
-        float v[1] = {factor != 0.0f ? x[blockIdx.y * stride + i] * factor : 0.0f};
-        write_elements<1>(to, blockIdx.y * stride + i, v);
+    for (int64_t i = N * ((int64_t)blockIdx.x * THREADS + threadIdx.x); i < size; i += N * (int64_t)gridDim.x * THREADS) {
+        float v[N];
+        read_elements<N>({(void *)x, UPS_F32}, blockIdx.y * stride + i, v);
+#pragma unroll
+        for (int k = 0; k < N; k++) v[k] = factor != 0.0f ? v[k] * factor : 0.0f;
+        write_elements<N>(to, blockIdx.y * stride + i, v);
     }
 }
 
-// `to` = factor x + diagonal I of squares; `copy` = x, where there is one.
+// `to` = factor x + diagonal I of squares; `copy` = x, where there is one. N elements are of one row.
+template <int N>
 static __global__ void __launch_bounds__(THREADS)
     muon_shift(const float *x, elements copy, elements to, float factor, float diagonal, int side, int64_t stride) {
     const int64_t size = (int64_t)side * side;
-    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < size; i += (int64_t)gridDim.x * THREADS) {
-        const int64_t at = blockIdx.y * stride + i;
-        float v[1] = {x[at]}, shifted[1] = {factor * v[0] + (i % (side + 1) == 0 ? diagonal : 0.0f)};
-        if (copy.data) write_elements<1>(copy, at, v);
-        write_elements<1>(to, at, shifted);
+    for (int64_t i = N * ((int64_t)blockIdx.x * THREADS + threadIdx.x); i < size; i += N * (int64_t)gridDim.x * THREADS) {
+        const int64_t at = blockIdx.y * stride + i, row = i / side;
+        const int of_diagonal = (int)(row * side + row - i); // the element that lies on it, if that is one of these
+        float v[N], shifted[N];
+        read_elements<N>({(void *)x, UPS_F32}, at, v);
+#pragma unroll
+        for (int k = 0; k < N; k++) shifted[k] = factor * v[k] + (k == of_diagonal ? diagonal : 0.0f);
+        if (copy.data) write_elements<N>(copy, at, v);
+        write_elements<N>(to, at, shifted);
     }
 }
 
+template <int N>
 static __global__ void __launch_bounds__(THREADS)
     muon_move(ups_optimizer_call call, batch of, const float *inverse, const float *direction) {
     const ups_update *update = call.update;
@@ -101,9 +136,13 @@ static __global__ void __launch_bounds__(THREADS)
     const float longer = (float)(of.rows > of.columns ? of.rows : of.columns);
     const float step = inverse[blockIdx.y] != 0.0f ? rate * 0.2f * sqrtf(longer) : 0.0f;
     const int64_t size = of.rows * of.columns, offset = of.offsets[blockIdx.y];
-    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < size; i += (int64_t)gridDim.x * THREADS) {
-        const float moved[] = {call.values[offset + i] * keep - step * direction[blockIdx.y * of.stride + i]};
-        put_values(call, offset + i, moved, decay);
+    for (int64_t i = N * ((int64_t)blockIdx.x * THREADS + threadIdx.x); i < size; i += N * (int64_t)gridDim.x * THREADS) {
+        float value[N], ahead[N];
+        get_floats(call.values + offset + i, value);
+        get_floats(direction + blockIdx.y * of.stride + i, ahead);
+#pragma unroll
+        for (int k = 0; k < N; k++) value[k] = value[k] * keep - step * ahead[k];
+        put_values<N>(call, offset + i, value, decay);
     }
 }
 
@@ -225,7 +264,9 @@ static ups_status orthogonalise(ups_device *device, const ups_cuda_muon *p, char
     const bool wide = p->columns > p->rows, rounds = p->operands != UPS_F32;
     const int side = (int)side_of(p->rows, p->columns);
     const int64_t stride = stride_of((int64_t)side * side);
-    const dim3 grid(blocks_for((int64_t)side * side, 1), (unsigned)p->count);
+    const int each = side % WIDE == 0 ? WIDE : 1;
+    const auto shift = each == WIDE ? muon_shift<WIDE> : muon_shift<1>;
+    const dim3 grid(blocks_for((int64_t)side * side, each), (unsigned)p->count);
     cudaStream_t stream = ups_cuda_stream(device);
     float *const gram = (float *)(void *)(workspace + l.squares[0]);
     char *const first = workspace + l.squares[1], *const second = workspace + l.squares[2];
@@ -238,11 +279,11 @@ static ups_status orthogonalise(ups_device *device, const ups_cuda_muon *p, char
         const bool last = step == STEPS - 1;
         char *const to = workspace + (last && rounds ? l.x : l.ends[(step + 1) % 2]);
         UPS_TRY(ups_cuda_product_run(device, &p->gram, from, from, nullptr, gram, false, workspace, error));
-        muon_shift<<<grid, THREADS, 0, stream>>>(gram, left, right, c_factor, b_factor, side, stride);
+        shift<<<grid, THREADS, 0, stream>>>(gram, left, right, c_factor, b_factor, side, stride);
         UPS_TRY(ups_cuda_launched("Muon's squares", error));
         UPS_TRY(ups_cuda_product_run(device, &p->square, right.data, rounds ? (void *)first : gram, nullptr, made, false,
                                      workspace, error));
-        muon_shift<<<grid, THREADS, 0, stream>>>(made, none, factor, 1.0f, a_factor, side, stride);
+        shift<<<grid, THREADS, 0, stream>>>(made, none, factor, 1.0f, a_factor, side, stride);
         UPS_TRY(ups_cuda_launched("Muon's squares", error));
         UPS_TRY(ups_cuda_product_run(device, last ? &p->last : &p->step, wide ? from : second, wide ? second : from, nullptr, to,
                                      false, workspace, error));
@@ -250,6 +291,13 @@ static ups_status orthogonalise(ups_device *device, const ups_cuda_muon *p, char
     }
     *result = (const float *)(const void *)from;
     return UPS_OK;
+}
+
+// Whether QUAD elements of the flat buffers, at a multiple of QUAD of each matrix, may be accessed at once.
+static bool lies_wide(const batch &of) {
+    bool wide = of.rows * of.columns % QUAD == 0;
+    for (int m = 0; m < of.count; m++) wide = wide && of.offsets[m] % QUAD == 0;
+    return wide;
 }
 
 static ups_status move(ups_device *device, const ups_optimizer_call *call, const batch &of, ups_error *error) {
@@ -260,18 +308,20 @@ static ups_status move(ups_device *device, const ups_optimizer_call *call, const
     ups_cuda_norm_partial *const partials = (ups_cuda_norm_partial *)(void *)(workspace + l.partials);
     float *const inverse = (float *)(void *)(workspace + l.inverse), *const x = (float *)(void *)(workspace + l.x);
     const elements first = {workspace + l.ends[0], operands};
+    const bool wide = lies_wide(of), scales_wide = size % WIDE == 0;
     const unsigned blocks = blocks_for(size, 1), summed = blocks < NORM_BLOCKS ? blocks : NORM_BLOCKS;
-    const dim3 norms(summed, (unsigned)of.count), grid(blocks, (unsigned)of.count);
+    const dim3 norms(summed, (unsigned)of.count), scales(blocks_for(size, scales_wide ? WIDE : 1), (unsigned)of.count);
+    const dim3 moves(blocks_for(size, wide ? QUAD : 1), (unsigned)of.count);
     cudaStream_t stream = ups_cuda_stream(device);
     const ups_cuda_muon *plan = nullptr;
     const float *direction = nullptr;
     UPS_TRY(find_products(device, of, operands, &plan, error));
-    muon_look_ahead<<<norms, THREADS, 0, stream>>>(*call, of, x, partials);
+    (wide ? muon_look_ahead<QUAD> : muon_look_ahead<1>)<<<norms, THREADS, 0, stream>>>(*call, of, x, partials);
     muon_norm<<<(unsigned)of.count, NORM_BLOCKS, 0, stream>>>(call->update, partials, (int)summed, inverse);
-    muon_scale<<<grid, THREADS, 0, stream>>>(call->update, inverse, x, first, size, of.stride);
+    (scales_wide ? muon_scale<WIDE> : muon_scale<1>)<<<scales, THREADS, 0, stream>>>(call->update, inverse, x, first, size, of.stride);
     UPS_TRY(ups_cuda_launched("Muon's momentum", error));
     UPS_TRY(orthogonalise(device, plan, workspace, l, &direction, error));
-    muon_move<<<grid, THREADS, 0, stream>>>(*call, of, inverse, direction);
+    (wide ? muon_move<QUAD> : muon_move<1>)<<<moves, THREADS, 0, stream>>>(*call, of, inverse, direction);
     return ups_cuda_launched("Muon", error);
 }
 

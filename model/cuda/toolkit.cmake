@@ -56,6 +56,8 @@ if(UPS_CUDA AND UPS_CUDA_NVCC)
       message(STATUS "Without CUDA: ${UPS_CUDA_ROOT} is of CUDA ${CMAKE_MATCH_1}, and 12.3 is the oldest that will do")
       unset(UPS_CUDA_NVCC CACHE)
       set(UPS_CUDA_NVCC "")
+    elseif(CMAKE_MATCH_1 VERSION_LESS 12.9) # ptxas of 12.4, 12.6 and 12.8 were seen to make products of warpgroups wait for each other
+      message(STATUS "CUDA ${CMAKE_MATCH_1}: kernels of groups of warps, for cards of compute capability 9.0, will be slow; build with CUDA 13 for these")
     endif()
   endif()
 elseif(NOT UPS_CUDA)

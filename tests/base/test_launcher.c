@@ -63,11 +63,12 @@ static void a_batch_script_of_slurm_is_one_process(void **state) {
 /* Since it is said once, each number of processes in a process of its own: 0 where all is as it should be. */
 static int share(void *context) {
     const int processes = *(const int *)context;
-    const int own = ups_cpu_count(), online = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    const int own = ups_cpu_count();
     if (ups_launch_processes_here() != 1) return 1;
-    ups_launch_share_machine(processes);
-    if (ups_launch_processes_here() != (processes > 1 ? processes : 1)) return 2;
-    int expected = processes > 1 && online / processes < own ? online / processes : own;
+    ups_launch_share_machine(2 * processes, processes);
+    if (ups_launch_processes_here() != (2 * processes > 1 ? 2 * processes : 1)) return 2;
+    if (ups_launch_processes_on_same() != (processes > 1 ? processes : 1)) return 2;
+    int expected = processes > 1 ? own / processes : own;
     if (expected < 1) expected = 1;
     return ups_cpu_count() == expected ? 0 : 3;
 }
@@ -86,7 +87,7 @@ static int share_bound(void *context) {
     CPU_ZERO(&one);
     CPU_SET(first, &one);
     if (sched_setaffinity(0, sizeof one, &one) != 0) return 5;
-    ups_launch_share_machine(2);
+    ups_launch_share_machine(2, 1);
     return ups_cpu_count() == 1 ? 0 : 6;
 }
 
@@ -96,7 +97,7 @@ static void a_process_that_was_bound_has_what_it_is_bound_to(void **state) {
 
 static int share_memory(void *context) {
     const double before = (double)ups_memory_free();
-    ups_launch_share_machine(4);
+    ups_launch_share_machine(4, 1);
     const double part = (double)ups_memory_free();
     return before == 0 || (part > 0.15 * before && part < 0.35 * before) ? 0 : 7; /* others use some, too */
 }

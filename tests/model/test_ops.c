@@ -24,6 +24,7 @@
 #include "model/cpu/device.h"
 #include "tests/base/skipping.h"
 #include "tests/model/claims.h"
+#include "tests/model/on_device.h"
 #include "tests/model/op_fixture.h"
 #include "tests/model/op_speed.h"
 #include "tests/model/op_tally.h"
@@ -461,6 +462,87 @@ CLAIM(adamw_follows_the_paper) {
     check_adamw(UPS_BF16, 0);
     check_adamw(UPS_BF16, 40);
     check_adamw(UPS_F16, 0);
+}
+
+enum {
+    MUON_STEPS = 2,
+    MUON_BUFFERS = 4,
+    MUON_SKIPPED = 3 /* elements before a matrix that begins at no multiple of 4 */
+};
+
+/* Values, momentum, average and copy of two matrices that begin at `offset`, after some steps. */
+static void *moved_by_muon(int64_t offset, int64_t rows, int64_t columns, ups_dtype compute, size_t *bytes) {
+    const int64_t count = 2 * rows * columns;
+    const ups_matrices matrices = {offset, 2, rows, columns};
+    const ups_range host_range = {offset, count, 0};
+    const size_t each = (size_t)count * sizeof(float), all = (size_t)(offset + count) * sizeof(float);
+    float *buffers[MUON_BUFFERS], *host = malloc(each); /* values, gradients, momentum, average */
+    for (int i = 0; i < MUON_BUFFERS; i++) buffers[i] = device_memory(all);
+    uint16_t *copy = device_memory(all / 2);
+    ups_range *range = device_memory(sizeof host_range);
+    void *workspace = device_memory(device->class->matrices_workspace(device, &matrices, 1, compute));
+    write_device(device, range, &host_range, sizeof host_range);
+    ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, 1), 0.1f, host, count);
+    write_device(device, buffers[0] + offset, host, each);
+    write_device(device, buffers[3] + offset, host, each);
+    ok(ups_update_restore(channel, &(ups_update_state){.loss_scale = 1}, &failure)); /* which counts no step yet */
+    for (int step = 0; step < MUON_STEPS; step++) {
+        ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, 2 + (uint32_t)step), 0.01f, host, count);
+        write_device(device, buffers[1] + offset, host, each);
+        ups_update *update = ups_update_memory(channel);
+        ups_optimizer_call call = {.rule = UPS_RULE_MUON,
+                                   .ranges = range,
+                                   .range_count = 1,
+                                   .range_elements = count,
+                                   .matrices = &matrices,
+                                   .matrices_count = 1,
+                                   .workspace = workspace,
+                                   .values = buffers[0],
+                                   .gradients = buffers[1],
+                                   .moments = {buffers[2]},
+                                   .ema = buffers[3],
+                                   .compute = compute == UPS_F32 ? NULL : copy,
+                                   .compute_dtype = compute,
+                                   .beta1 = 0.95f,
+                                   .weight_decay = 0.1f,
+                                   .ema_decay = 0.99f,
+                                   .update = update};
+        ups_update_input input = {.step = step, .learning_rate = 1e-2f};
+        give(&input);
+        ok(device->class->decide(device, &(ups_update_rules){.trained = {true}}, update, &failure));
+        ok(device->class->optimize(device, &call, &failure));
+        ok(device->class->synchronize(device, &failure));
+    }
+    *bytes = 3 * each + each / 2;
+    uint8_t *results = malloc(*bytes);
+    static const int kept[] = {0, 2, 3};
+    for (int i = 0; i < 3; i++)
+        ok(device->class->download(device, results + (size_t)i * each, buffers[kept[i]] + offset, each, &failure));
+    ok(device->class->download(device, results + 3 * each, copy + offset, each / 2, &failure));
+    for (int i = 0; i < MUON_BUFFERS; i++) device->class->release(device, buffers[i]);
+    device->class->release(device, copy);
+    device->class->release(device, range);
+    device->class->release(device, workspace);
+    free(host);
+    return results;
+}
+
+/* Some shapes allow wide accesses everywhere, some of matrices but not of their squares; one has more elements than the
+ * blocks that take its norm. */
+CLAIM(muon_moves_matrices_to_the_same_bits_wherever_they_lie) {
+    static const int64_t shapes[][2] = {{48, 40}, {24, 6}, {20, 20}, {96, 200}};
+    skip_where_nothing_is_compared();
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        for (int k = 0; k < 2; k++) {
+            const ups_dtype compute = k ? UPS_BF16 : UPS_F32;
+            size_t bytes;
+            void *here = moved_by_muon(0, shapes[i][0], shapes[i][1], compute, &bytes);
+            void *there = moved_by_muon(MUON_SKIPPED, shapes[i][0], shapes[i][1], compute, &bytes);
+            assert_memory_equal(there, here, bytes);
+            free(here);
+            free(there);
+        }
+    }
 }
 
 /* Wherever the gradients begin. */

@@ -172,7 +172,7 @@ static training begin(int64_t elements, bool reproducible, ups_comm *of) {
     ok(ups_parameters_allocate(t.parameters, t.device, true, UPS_F32, 3, &failure));
     t.elements = ups_parameters_elements(t.parameters);
     const ups_exchange_options options = {
-        .comm = of, .device = t.device, .parameters = t.parameters, .reproducible = reproducible};
+        .comm = of, .device = t.device, .parameters = t.parameters, .rounds = 2, .reproducible = reproducible};
     ok(ups_exchange_open(&options, &t.exchange, &failure));
     t.update = calloc(1, sizeof *t.update);
     assert_non_null(t.update);
@@ -297,10 +297,32 @@ CLAIM(all_know_after_a_step_that_one_was_asked_to_end) {
 
 CLAIM(sums_take_the_memory_of_a_bucket_and_reproducible_ones_that_of_all_gradients) {
     training t = begin(10, false, comm);
-    const size_t bucket = ups_exchange_measure(comm, t.device, PIECE, false);
+    const size_t bucket = ups_exchange_measure(comm, t.device, PIECE, 2, false);
     assert_true(bucket >= PIECE * sizeof(float) && bucket <= 2 * PIECE * sizeof(float) + 8 * (size_t)size);
-    assert_int_equal(ups_exchange_measure(comm, t.device, 50 * PIECE + 7, false), bucket);
-    assert_true(ups_exchange_measure(comm, t.device, 50 * PIECE, true) >= 50 * PIECE * sizeof(float));
+    assert_int_equal(ups_exchange_measure(comm, t.device, 50 * PIECE + 7, 2, false), bucket);
+    assert_true(ups_exchange_measure(comm, t.device, 50 * PIECE, 2, true) >= 50 * PIECE * sizeof(float));
+    assert_int_equal(ups_exchange_measure(comm, t.device, 50 * PIECE, 1, true), bucket); /* one sum has the order */
+    end(&t);
+}
+
+CLAIM(ranks_that_begin_apart_are_named) {
+    training t = begin(1000, false, comm);
+    ups_exchange_facts facts = {.step = 7, .data = ups_hash_bytes("data", 4)};
+    ok(ups_exchange_check(t.exchange, &facts, &failure));
+    if (rank == size - 1) facts.step = 5;
+    assert_int_equal(ups_exchange_check(t.exchange, &facts, &failure), UPS_ERR_IO);
+    assert_non_null(strstr(failure.message, "is at step 5, and rank 0 at step 7"));
+    facts.step = 7;
+    if (rank == 1) facts.data = ups_hash_bytes("date", 4);
+    assert_int_equal(ups_exchange_check(t.exchange, &facts, &failure), UPS_ERR_IO);
+    assert_non_null(strstr(failure.message, "rank 1 has another checkpoint, other samples"));
+    facts.data = ups_hash_bytes("data", 4);
+    float *weights = ups_parameters_values(t.parameters); /* of the processor: memory of the host's */
+    if (rank == 1) weights[999] += 1;
+    assert_int_equal(ups_exchange_check(t.exchange, &facts, &failure), UPS_ERR_IO);
+    assert_non_null(strstr(failure.message, "rank 1 has other weights than rank 0"));
+    ok(ups_exchange_share_weights(t.exchange, &failure));
+    ok(ups_exchange_check(t.exchange, &facts, &failure));
     end(&t);
 }
 
@@ -327,8 +349,8 @@ CLAIM(a_process_by_itself_is_rank_0_of_1_and_exchanges_nothing) {
     assert_null(t.exchange);
     assert_null(ups_exchange_watch(t.exchange));
     assert_false(ups_exchange_takes_each(t.exchange) || ups_exchange_cancelled(t.exchange));
-    assert_int_equal(ups_exchange_measure(NULL, t.device, t.elements, false), 0);
-    assert_int_equal(ups_exchange_measure(NULL, t.device, t.elements, true), t.elements * (int64_t)sizeof(float));
+    assert_int_equal(ups_exchange_measure(NULL, t.device, t.elements, 2, false), 0);
+    assert_int_equal(ups_exchange_measure(NULL, t.device, t.elements, 2, true), t.elements * (int64_t)sizeof(float));
     end(&t);
 }
 

@@ -1,4 +1,5 @@
 /* Latents that are encoded on the fly are those of the cache to the last bit, whoever reads them and however. */
+#include "base/system/threads.h"
 #include "cache/store/source.h"
 #include "pipeline/loader/loader.h"
 #include "tests/train/generate.h"
@@ -41,6 +42,11 @@ static const char configuration[] = "output: %s/run\n"
 static ups_session session;
 static ups_encoder_pool *pool;
 static ups_source *cached[TASKS], *encoded[TASKS]; /* of the training splits */
+static int processors_of_build;
+
+static void note_processors(void *context, const ups_encode_report *report) {
+    processors_of_build = report->processors;
+}
 
 /* Data, a trained encoder, its cache, and the sources of both kinds. */
 static int make_run(void **state) {
@@ -52,7 +58,7 @@ static int make_run(void **state) {
     write_text(scratch("run.yaml"), text);
     ok(ups_session_open(scratch("run.yaml"), NULL, 0, true, &session, &failure));
     ok(ups_stages[UPS_STAGE_AUTOENCODER]->run(&(ups_stage_request){.session = &session}, &failure));
-    ok(ups_encode_run(&session, NULL, NULL, &failure));
+    ok(ups_encode_run(&session, note_processors, NULL, &failure));
     ok(ups_encoder_pool_open(&session, &pool, &failure));
     for (int t = 0; t < TASKS; t++) {
         const ups_task *task = &session.tasks->task[t];
@@ -318,7 +324,11 @@ static ups_status memory_of_a_card(ups_device *device, uint64_t *total, uint64_t
     return UPS_OK;
 }
 
-/* The device's kernels ask for what they ask for, wherever their memory lies. */
+static int all_processors(const ups_device *device) {
+    return ups_cpu_count();
+}
+
+/* The device's kernels ask for what they ask for, wherever their memory lies; encoders are as many in both places. */
 CLAIM(encoders_on_a_card_are_held_against_its_memory_and_not_against_the_hosts) {
     const ups_task *task = &session.tasks->task[0];
     const ups_device_class *real = session.device->class;
@@ -326,6 +336,7 @@ CLAIM(encoders_on_a_card_are_held_against_its_memory_and_not_against_the_hosts) 
     ups_encode_plan on_host, on_card, on_full_card;
     size_t encoder = 0;
     class = *real;
+    class.threads = all_processors;
     session.device->class = &class;
     session.config->cache.memory_limit = 1;
     ok(ups_frame_encoder_measure(&session, task, &encoder, &failure));
@@ -350,6 +361,27 @@ CLAIM(encoders_on_a_card_are_held_against_its_memory_and_not_against_the_hosts) 
     refused(ups_encode_plan_make(&session, task, &on_full_card, &failure), UPS_ERR_MEMORY, "task advection",
             "of the card's memory", "device.memory");
     session.config->cache.memory_limit = 0;
+    session.device->class = real;
+}
+
+/* Kernels of a card have one thread of the host, which issues them; those of this run's processor have one, too. */
+CLAIM(encoders_on_a_card_are_as_many_as_the_host_has_processors) {
+    const ups_task *task = &session.tasks->task[0];
+    const ups_device_class *real = session.device->class;
+    static ups_device_class class;
+    ups_encode_plan plan;
+    const int waiting = 1; /* for the disk */
+    assert_int_equal(ups_device_threads(session.device), 1);
+    assert_int_equal(processors_of_build, real->memory ? ups_cpu_count() : 1);
+    class = *real;
+    session.device->class = &class;
+    class.memory = NULL;
+    ok(ups_encode_plan_make(&session, task, &plan, &failure));
+    assert_int_equal(plan.workers, 1 + waiting);
+    class.memory = memory_of_a_card;
+    card_has = UINT64_C(1) << 40;
+    ok(ups_encode_plan_make(&session, task, &plan, &failure));
+    assert_int_equal(plan.workers, ups_cpu_count() + waiting);
     session.device->class = real;
 }
 

@@ -99,7 +99,7 @@ static ups_status measure(bench_encoder *encoders, int count, double seconds, do
 ups_status ups_bench_run_encoder(const ups_session *session, const ups_task *task, double seconds, int64_t rounds,
                                  ups_encoder_rate *apart, ups_encoder_rate *fused, ups_error *error) {
     enum { WAYS = 2 };
-    const int processors = ups_device_threads(session->device);
+    const int processors = ups_frame_encoder_processors(session->device);
     ups_encoder_rate *const results[WAYS] = {apart, fused};
     double rates[WAYS][MAXIMUM_ROUNDS], used[WAYS][MAXIMUM_ROUNDS];
     size_t each;

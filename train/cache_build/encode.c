@@ -16,6 +16,7 @@
 #include "train/cache_build/latents_writer.h"
 #include "train/cache_build/workers.h"
 #include "train/data/batches.h"
+#include "train/data/encoding/frame_encoder.h"
 #include "train/data/loader_memory.h"
 #include "train/evaluation/readback.h"
 #include "train/state.h"
@@ -323,7 +324,7 @@ ups_status ups_encode_split(const ups_session *session, const ups_task *task, up
     report->stages.idle = b.times.idle;
     report->encoded = b.encoded;
     report->cpu = ups_process_seconds() - used;
-    report->processors = ups_device_threads(session->device);
+    report->processors = ups_frame_encoder_processors(session->device);
     report->frames = b.encoded * task->geometry.times;
     report->field_bytes = (uint64_t)report->frames * ups_sample_frame_bytes(&task->geometry);
     report->seconds = ups_now() - began;

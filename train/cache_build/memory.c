@@ -61,8 +61,9 @@ static ups_status find_sizes(const ups_session *session, const ups_task *task, s
     size_t encoder = 0;
     UPS_TRY(ups_frame_encoder_measure(session, task, &encoder, error));
     const size_t of_host = host_bytes(session, task, encoder), latents = latent_bytes(session, task);
-    *s = (sizes){.processors = ups_device_threads(session->device),
-                 .shares = ups_frame_encoder_share(encoder + latents, ups_device_threads(session->device)),
+    const int processors = ups_frame_encoder_processors(session->device);
+    *s = (sizes){.processors = processors,
+                 .shares = ups_frame_encoder_share(encoder + latents, processors),
                  .encoder = of_host + latents,
                  .options = ups_sequential_loader_options(session->config),
                  .load = {.frames = task->geometry.times,

@@ -10,6 +10,7 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +20,8 @@
 
 enum { MOST_JOBS = 64 }; /* begun and not done; who begins another one waits */
 
-#define PATIENCE 30.0 /* seconds that others have to answer in once this process is to end */
+#define PATIENCE                                                                                                       \
+    600.0 /* seconds that others have to answer in once rank 0 is to end: more than a step or a validation */
 
 typedef enum job_kind { BARRIER, BROADCAST, GATHER, ADD, COLLECT, END } job_kind;
 
@@ -110,7 +112,7 @@ static bool wait_for_exchange(ups_comm *comm, int code, const char *what) {
         if (code != 0 || ended) return code == 0;
         int abort_code = atomic_load(&comm->abort_code);
         if (abort_code >= 0) comm->module->abort(abort_code);
-        if (ups_cancel_requested()) {
+        if (ups_cancel_requested() && comm->place.rank == 0) { /* the others hold nothing that would be lost */
             if (stopping == 0) stopping = ups_now();
             if (ups_now() - stopping > PATIENCE) {
                 comm->status =
@@ -241,18 +243,49 @@ static ups_status check_place(const ups_comm *comm, const ups_launch *launch, up
         launch->launcher, (long long)launch->ranks, comm->place.size, comm->library);
 }
 
-/* Of a machine with several cards each process has its own: that of its number here, of those that are to be seen. */
-static void choose_card(int number) {
+/* Of a machine with several cards each process has its own: that of its number here, of those that are to be seen. Said
+ * before MPI begins, which may ask the driver for cards, too. */
+static void choose_card(int64_t number) {
     const char *seen = getenv("CUDA_VISIBLE_DEVICES");
     char card[64];
-    snprintf(card, sizeof card, "%d", number);
-    for (int i = 0; seen && i < number; i++) {
+    snprintf(card, sizeof card, "%lld", (long long)number);
+    for (int64_t i = 0; seen && i < number; i++) {
         seen = strchr(seen, ',');
         if (!seen) return; /* the launcher gave each process its own */
         seen++;
     }
     if (seen) snprintf(card, sizeof card, "%.*s", (int)strcspn(seen, ","), seen);
     setenv("CUDA_VISIBLE_DEVICES", card, 1);
+}
+
+/* Where a process may run. */
+typedef struct seat {
+    char host[65];
+    cpu_set_t processors;
+} seat;
+
+/* Counts the processes that may run on the same processors as this one. */
+static ups_status share_machine(ups_comm *comm, ups_error *error) {
+    seat own, *all = calloc((size_t)comm->place.size, sizeof *all);
+    if (!all) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    memset(&own, 0, sizeof own);
+    gethostname(own.host, sizeof own.host - 1);
+    const bool known = sched_getaffinity(0, sizeof own.processors, &own.processors) == 0;
+    ups_status status = ups_comm_gather(comm, &own, all, sizeof own, error);
+    int same = 0;
+    for (int rank = 0; rank < comm->place.size; rank++) same += memcmp(&all[rank], &own, sizeof own) == 0;
+    free(all);
+    UPS_TRY(status);
+    ups_launch_share_machine(comm->place.node_size, same);
+    const int bound = known ? CPU_COUNT(&own.processors) : 0;
+    const int part = (int)sysconf(_SC_NPROCESSORS_ONLN) / comm->place.node_size;
+    if (comm->place.rank == 0 && same == 1 && bound > 0 && 2 * bound <= part)
+        ups_log(
+            UPS_LOG_WARNING,
+            "the launcher bound each process to %d of this machine's processors, where %d would be its part; `mpirun "
+            "--bind-to none`, or `--map-by slot:PE=%d`, gives it those",
+            bound, part, part);
+    return UPS_OK;
 }
 
 ups_status ups_comm_open(ups_comm **comm, ups_error *error) {
@@ -266,6 +299,7 @@ ups_status ups_comm_open(ups_comm **comm, ups_error *error) {
     }
     ups_comm *opened = calloc(1, sizeof *opened);
     if (!opened) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    if (launch.number >= 0) choose_card(launch.number);
     opened->module = module;
     opened->next = 1; /* the beginning */
     opened->together = true;
@@ -280,12 +314,11 @@ ups_status ups_comm_open(ups_comm **comm, ups_error *error) {
     }
     ups_status status = ups_comm_finish(opened, error);
     if (status == UPS_OK) status = check_place(opened, &launch, error);
+    if (status == UPS_OK) status = share_machine(opened, error);
     if (status != UPS_OK) {
         ups_comm_close(opened);
         return status;
     }
-    ups_launch_share_machine(opened->place.node_size);
-    if (opened->place.node_size > 1) choose_card(opened->place.node_rank);
     if (opened->place.rank > 0) {
         ups_log_tell_rank(opened->place.rank);
         ups_progress_enable(false);

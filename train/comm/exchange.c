@@ -17,7 +17,7 @@ struct ups_exchange {
     ups_exchange_options options;
     int64_t elements;
     float *host;  /* (elements): gradients of a device whose memory is not the host's; else NULL */
-    float *slice; /* reproducible: this process's part of the sum so far */
+    float *slice; /* where each micro-batch is summed by itself: this process's part of the sum so far; else NULL */
     told own, *all;
     int64_t begun; /* gradients of the step, from the first on, whose sums were begun */
     ups_gradient_watch watch;
@@ -25,9 +25,15 @@ struct ups_exchange {
     bool trained[UPS_UPDATE_MAX_SETS], cancelled;
 };
 
-size_t ups_exchange_measure(const ups_comm *comm, const ups_device *device, int64_t elements, bool reproducible) {
-    if (!comm && !reproducible) return 0;
-    const int64_t at_once = reproducible || elements < BUCKET ? elements : BUCKET;
+/* Where a process has one micro-batch of a step, one sum has their order already. */
+static bool takes_each(int64_t rounds, bool reproducible) {
+    return reproducible && rounds > 1;
+}
+
+size_t ups_exchange_measure(const ups_comm *comm, const ups_device *device, int64_t elements, int64_t rounds,
+                            bool reproducible) {
+    if (!comm && !takes_each(rounds, reproducible)) return 0;
+    const int64_t at_once = takes_each(rounds, reproducible) || elements < BUCKET ? elements : BUCKET;
     const size_t slice = (size_t)ups_comm_slice(comm, at_once),
                  staged = device->class->immediate ? 0 : (size_t)elements;
     const size_t received = comm ? slice * (size_t)ups_comm_size(comm) : 0; /* comm.c */
@@ -45,7 +51,8 @@ static void begin_sums(void *context, int64_t complete) {
 
 ups_status ups_exchange_open(const ups_exchange_options *options, ups_exchange **exchange, ups_error *error) {
     *exchange = NULL;
-    if (!options->comm && !options->reproducible) return UPS_OK;
+    const bool each = takes_each(options->rounds, options->reproducible);
+    if (!options->comm && !each) return UPS_OK;
     ups_exchange *opened = calloc(1, sizeof *opened);
     if (!opened) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     opened->options = *options;
@@ -54,9 +61,9 @@ ups_status ups_exchange_open(const ups_exchange_options *options, ups_exchange *
     opened->all = calloc((size_t)ups_comm_size(options->comm), sizeof *opened->all);
     const size_t bytes = (size_t)opened->elements * sizeof(float);
     const int64_t slice = ups_comm_slice(options->comm, opened->elements);
-    if (options->reproducible) opened->slice = malloc((size_t)(slice + 1) * sizeof(float));
+    if (each) opened->slice = malloc((size_t)(slice + 1) * sizeof(float));
     ups_status status =
-        opened->all && (opened->slice || !options->reproducible)
+        opened->all && (opened->slice || !each)
             ? UPS_OK
             : ups_fail(error, UPS_ERR_MEMORY, "no memory for the sums of %lld gradients", (long long)opened->elements);
     ups_device *device = options->device;
@@ -82,15 +89,88 @@ void ups_exchange_close(ups_exchange *exchange) {
 }
 
 const ups_gradient_watch *ups_exchange_watch(const ups_exchange *exchange) {
-    return exchange && exchange->options.comm && !exchange->options.reproducible ? &exchange->watch : NULL;
+    return exchange && exchange->options.comm && !exchange->slice ? &exchange->watch : NULL;
 }
 
 bool ups_exchange_takes_each(const ups_exchange *exchange) {
-    return exchange && exchange->options.reproducible;
+    return exchange && exchange->slice;
 }
 
 bool ups_exchange_cancelled(const ups_exchange *exchange) {
     return exchange && exchange->cancelled;
+}
+
+/* ---- weights ---------------------------------------------------------------------------------------------------- */
+
+/* As they are by now, in the host's memory. */
+static ups_status fetch_weights(ups_exchange *e, float **weights, ups_error *error) {
+    ups_device *device = e->options.device;
+    float *own = ups_parameters_values(e->options.parameters);
+    *weights = e->host ? e->host : own;
+    if (!e->host) return UPS_OK;
+    return device->class->download(device, e->host, own, (size_t)e->elements * sizeof *own, error);
+}
+
+ups_status ups_exchange_share_weights(ups_exchange *exchange, ups_error *error) {
+    if (!exchange || !exchange->options.comm) return UPS_OK;
+    ups_device *device = exchange->options.device;
+    const size_t bytes = (size_t)exchange->elements * sizeof(float);
+    float *weights;
+    UPS_TRY(fetch_weights(exchange, &weights, error));
+    UPS_TRY(ups_comm_broadcast(exchange->options.comm, weights, (int64_t)bytes, error));
+    float *own = ups_parameters_values(exchange->options.parameters);
+    if (exchange->host) UPS_TRY(device->class->upload(device, own, exchange->host, bytes, error));
+    UPS_TRY(ups_parameters_refresh(exchange->options.parameters, error));
+    return device->class->synchronize(device, error);
+}
+
+typedef struct common {
+    ups_exchange_facts facts;
+    ups_hash weights;
+} common;
+
+static bool hashes_differ(ups_hash a, ups_hash b) {
+    return a.low != b.low || a.high != b.high;
+}
+
+static ups_status compare(const common *own, const common *first, int rank, ups_error *error) {
+    if (own->facts.step != first->facts.step)
+        return ups_fail(
+            error, UPS_ERR_IO,
+            "rank %d is at step %lld, and rank 0 at step %lld: every process has to see the run's directory by "
+            "the same path",
+            rank, (long long)own->facts.step, (long long)first->facts.step);
+    if (hashes_differ(own->facts.data, first->facts.data))
+        return ups_fail(
+            error, UPS_ERR_IO,
+            "rank %d has another checkpoint, other samples or other statistics of fields than rank 0: every "
+            "process has to see the run's directory and data.root by the same paths",
+            rank);
+    if (hashes_differ(own->weights, first->weights))
+        return ups_fail(
+            error, UPS_ERR_IO,
+            "rank %d has other weights than rank 0, which equal updates cannot lead to; go on from the last "
+            "checkpoint, on other machines if it happens again",
+            rank);
+    return UPS_OK;
+}
+
+ups_status ups_exchange_check(ups_exchange *exchange, const ups_exchange_facts *facts, ups_error *error) {
+    if (!exchange || !exchange->options.comm) return UPS_OK;
+    ups_comm *comm = exchange->options.comm;
+    const int ranks = ups_comm_size(comm);
+    float *weights;
+    UPS_TRY(fetch_weights(exchange, &weights, error));
+    const common own = {*facts, ups_hash_bytes(weights, (size_t)exchange->elements * sizeof *weights)};
+    common *all = calloc((size_t)ranks, sizeof *all);
+    if (!all) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    ups_status status = ups_comm_gather(comm, &own, all, sizeof own, error);
+    for (int rank = 1; rank < ranks && status == UPS_OK; rank++) {
+        status = compare(&all[rank], &all[0], rank, error);
+        if (status != UPS_OK) ups_comm_end_together(comm, true);
+    }
+    free(all);
+    return status;
 }
 
 /* ---- gradients --------------------------------------------------------------------------------------------------- */
@@ -165,7 +245,7 @@ ups_status ups_exchange_step(ups_exchange *exchange, ups_update *update, bool *t
     ups_device *device = exchange->options.device;
     ups_comm *comm = exchange->options.comm;
     float *gradients;
-    if (exchange->options.reproducible) {
+    if (exchange->slice) {
         gradients = exchange->host ? exchange->host : ups_parameters_gradients(exchange->options.parameters);
         ups_comm_collect(comm, exchange->slice, gradients, exchange->elements);
     } else {

@@ -9,6 +9,7 @@
 #ifndef UPS_TRAIN_COMM_EXCHANGE_H
 #define UPS_TRAIN_COMM_EXCHANGE_H
 
+#include "base/hash.h"
 #include "model/device.h"
 #include "model/parameters/parameters.h"
 #include "model/step.h"
@@ -21,6 +22,7 @@ typedef struct ups_exchange_options {
     ups_comm *comm; /* borrowed, like what follows; NULL: one process */
     ups_device *device;
     ups_parameters *parameters; /* allocated with gradients */
+    int64_t rounds;             /* micro-batches of a step that this process computes */
     bool reproducible;
 } ups_exchange_options;
 
@@ -28,7 +30,19 @@ typedef struct ups_exchange_options {
 ups_status ups_exchange_open(const ups_exchange_options *options, ups_exchange **exchange, ups_error *error);
 void ups_exchange_close(ups_exchange *exchange);
 /* What `open` would allocate, in bytes of the host's memory. */
-size_t ups_exchange_measure(const ups_comm *comm, const ups_device *device, int64_t elements, bool reproducible);
+size_t ups_exchange_measure(const ups_comm *comm, const ups_device *device, int64_t elements, int64_t rounds,
+                            bool reproducible);
+
+/* All processes begin with the weights of rank 0. */
+ups_status ups_exchange_share_weights(ups_exchange *exchange, ups_error *error);
+/* What processes that train together have in common. */
+typedef struct ups_exchange_facts {
+    int64_t step;  /* optimizer steps done */
+    ups_hash data; /* what the model belongs to, and the samples */
+} ups_exchange_facts;
+
+/* Whether all have these and the same weights; UPS_ERR_IO says which rank has not. */
+ups_status ups_exchange_check(ups_exchange *exchange, const ups_exchange_facts *facts, ups_error *error);
 
 /* Who is to be told which gradients are complete while the last micro-batch of a step is computed: sums of these begin
  * meanwhile. NULL where nobody is. */

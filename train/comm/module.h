@@ -13,8 +13,8 @@
 #define UPS_MPI_MODULE_ENTRY "ups_mpi_module_1"
 
 typedef struct ups_mpi_place {
-    int rank, size;           /* among all processes */
-    int node_size, node_rank; /* among those on this machine */
+    int rank, size; /* among all processes */
+    int node_size;  /* how many are on this machine */
 } ups_mpi_place;
 
 typedef struct ups_mpi_module {

@@ -24,6 +24,7 @@ static const char *library(void) {
 static int begin(ups_mpi_place *place) {
     int provided, code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
     if (code != MPI_SUCCESS) return code;
+    if (provided < MPI_THREAD_FUNNELED) return MPI_ERR_OTHER;
     MPI_Comm node;
     if ((code = MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN)) != MPI_SUCCESS) return code;
     if ((code = MPI_Comm_rank(MPI_COMM_WORLD, &mpi.rank)) != MPI_SUCCESS) return code;
@@ -32,7 +33,6 @@ static int begin(ups_mpi_place *place) {
     if (code != MPI_SUCCESS) return code;
     place->rank = mpi.rank;
     place->size = mpi.size;
-    MPI_Comm_rank(node, &place->node_rank);
     MPI_Comm_size(node, &place->node_size);
     MPI_Comm_free(&node);
     mpi.counts = calloc(4 * (size_t)mpi.size, sizeof *mpi.counts);

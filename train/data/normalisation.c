@@ -3,6 +3,7 @@
 #include "base/files.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/system/launcher.h"
 #include "cache/store/fingerprint.h"
 #include "model/parameters/safetensors.h"
 #include "train/data/batches.h"
@@ -439,7 +440,7 @@ ups_status ups_tasks_normalise_as_trained(const ups_run_config *config, ups_task
         status = taken[i] ? tell_of_difference(config, task, kept, error)
                           : find_statistics(config, path, task, kept, record, &measured, error);
     }
-    if (status == UPS_OK && measured) {
+    if (status == UPS_OK && measured && ups_launch_find().rank == 0) { /* of several processes one writes */
         status = ups_make_directories(config->output, error);
         if (status == UPS_OK) status = ups_json_publish(path, record, error);
     }

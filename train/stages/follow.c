@@ -66,6 +66,12 @@ ups_status ups_stages_lead(const ups_session *session, ups_stage stage, bool res
     return status;
 }
 
+ups_status ups_stages_end_stage(ups_comm *comm, ups_error *error) {
+    UPS_TRY(ups_comm_barrier(comm, error));
+    ups_comm_end_together(comm, true); /* what is next is told */
+    return UPS_OK;
+}
+
 ups_status ups_stages_end(ups_comm *comm, ups_error *error) {
     order told = {.ends = true};
     return ups_comm_broadcast(comm, &told, sizeof told, error);
@@ -105,8 +111,7 @@ static ups_status carry_out(ups_comm *comm, const order *told, ups_run_config *c
     ups_stage_request request = {.session = &session, .resume = told->resume};
     if (status == UPS_OK) status = ups_stages[told->stage]->run(&request, error);
     ups_session_close(&session);
-    if (status == UPS_OK) ups_comm_end_together(comm, true);
-    return status;
+    return status == UPS_OK ? ups_stages_end_stage(comm, error) : status;
 }
 
 ups_status ups_stages_follow(ups_comm *comm, ups_error *error) {

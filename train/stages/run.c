@@ -114,7 +114,7 @@ static ups_status run_stage(stages_run *r, ups_stage stage, ups_error *error) {
     UPS_TRY(settle_precision(r, stage, request.resume, error));
     UPS_TRY(ups_stages_lead(r->session, stage, request.resume, r->training, error));
     UPS_TRY(ups_stages[stage]->run(&request, error));
-    ups_comm_end_together(r->session->comm, true); /* the others wait for what comes next */
+    UPS_TRY(ups_stages_end_stage(r->session->comm, error));
     if (ups_stages[stage]->accept) UPS_TRY(ups_stages[stage]->accept(&request, error));
     return record(r, stage, error);
 }

@@ -1,5 +1,6 @@
 #include "train/data/encoding/frame_encoder.h"
 
+#include "base/system/threads.h"
 #include "model/devices/devices.h"
 #include "train/data/origin.h"
 #include "train/networks.h"
@@ -258,6 +259,10 @@ ups_status ups_frame_encoder_measure(const ups_session *session, const ups_task 
     free(graphs);
     ups_frame_encoder_close(e);
     return status;
+}
+
+int ups_frame_encoder_processors(const ups_device *device) {
+    return device->class->memory ? ups_cpu_count() : ups_device_threads(device);
 }
 
 ups_encoder_shares ups_frame_encoder_share(size_t each, int processors) {

@@ -22,6 +22,10 @@ void ups_frame_encoder_close(ups_frame_encoder *encoder); /* NULL is fine */
 /* Bytes that such an encoder takes, weights included, known before there is a trained one. */
 ups_status ups_frame_encoder_measure(const ups_session *session, const ups_task *only, size_t *bytes, ups_error *error);
 
+/* How many processors encoders beside each other have: the kernels' own, or all of the host where the device has memory
+ * of its own, since a thread that feeds a card also rounds and compresses what comes back. */
+int ups_frame_encoder_processors(const ups_device *device);
+
 /* How many encoders of `each` bytes run beside each other, and on how many processors each: one a processor, fewer
  * where all together would take more than a few GiB. */
 typedef struct ups_encoder_shares {

@@ -201,6 +201,7 @@ static void add_losses(const ups_stage_training *t, const validated *losses, ups
 static ups_status validate_together(ups_stage_training *t, ups_loss_sums *sums, ups_error *error) {
     ups_comm *comm = t->request->session->comm;
     const int ranks = ups_comm_size(comm);
+    UPS_TRY(ups_exchange_check(t->exchange, &t->facts, error)); /* whether weights are the same still */
     const int64_t batches = ups_stage_training_validation_options(t, t->validation.count).batch_count;
     const int64_t each = (t->stage->training->validation_batches * t->validation.count + ranks - 1) / ranks;
     validated *own = calloc((size_t)each, sizeof *own), *all = calloc((size_t)(each * ranks), sizeof *all);

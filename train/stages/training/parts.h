@@ -30,7 +30,8 @@ typedef struct ups_stage_training {
     bool *trains;   /* (graph, UPS_UPDATE_MAX_SETS): the sets of parameters that a graph trains */
     bool undivided; /* all parameters are one set, though graphs train different ones */
     ups_optimizer *optimizer;
-    ups_exchange *exchange; /* what processes that train together sum; NULL: nothing */
+    ups_exchange *exchange;   /* what processes that train together sum; NULL: nothing */
+    ups_exchange_facts facts; /* that they have in common */
     ups_stage_samples train, validation;
     ups_stores stores; /* of the samples of both */
     ups_feed *feed;

@@ -174,8 +174,10 @@ static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, up
         status = ups_optimizer_measure(&wanted->stage->training->optimizer, wanted->request->session->device,
                                        t.parameters, ups_run_compute(t.config), &optimizer, error);
         plan->optimizer = optimizer.all;
-        plan->exchange = ups_exchange_measure(t.request->session->comm, t.request->session->device,
-                                              ups_parameters_elements(t.parameters), t.config->ranks.reproducible);
+        plan->exchange = ups_exchange_measure(
+            t.request->session->comm, t.request->session->device, ups_parameters_elements(t.parameters),
+            wanted->stage->training->accumulation / ups_comm_size(t.request->session->comm),
+            t.config->ranks.reproducible);
         plan->offloaded = optimizer.offloaded;
         if (status == UPS_OK) status = plan_residency(&t, plan, error);
         if (status == UPS_OK && wanted->stage->training->checkpointing != UPS_CHECKPOINTING_NONE)

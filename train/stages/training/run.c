@@ -129,6 +129,8 @@ static ups_status allocate(ups_stage_training *t, ups_error *error) {
     const ups_exchange_options exchange = {.comm = t->request->session->comm,
                                            .device = device,
                                            .parameters = t->parameters,
+                                           .rounds = t->stage->training->accumulation /
+                                                     ups_comm_size(t->request->session->comm),
                                            .reproducible = t->config->ranks.reproducible};
     return ups_exchange_open(&exchange, &t->exchange, error);
 }
@@ -189,7 +191,8 @@ static ups_status go_on(ups_stage_training *t, ups_training_state *state, ups_er
     ups_status status = UPS_OK;
     for (int turn = 0; turn < 2 && status == UPS_OK; turn++) {
         if ((ups_comm_rank(comm) > 0) == turn && ups_checkpoint_exists(checkpoints))
-            status = ups_checkpoint_load(checkpoints, state, t->parameters, t->optimizer, error);
+            status = (turn == 0 ? ups_checkpoint_load : ups_checkpoint_read)(checkpoints, state, t->parameters,
+                                                                             t->optimizer, error);
         if (status == UPS_OK) status = ups_comm_barrier(comm, error);
     }
     free(checkpoints);
@@ -238,26 +241,38 @@ static ups_status check_alike(const ups_session *session, const char *stage, ups
                           stage, rank, all + (ptrdiff_t)rank * NAME, all);
         ups_comm_end_together(comm, true);
     }
+    const bool rounds = ups_precision_allows_fp8(session->config->precision) && !device->class->immediate;
+    if (status == UPS_OK && rounds) {
+        status = ups_fail(error, UPS_ERR_UNSUPPORTED,
+                          "%s: precision fp8 is of one process, since each would scale operands by what it has seen "
+                          "itself; set precision to bf16, or start one process",
+                          stage);
+        ups_comm_end_together(comm, true);
+    }
     free(all);
     return status;
 }
 
-/* All processes begin with what rank 0 has, and then make the same updates. */
-static ups_status share_weights(ups_stage_training *t, ups_error *error) {
-    ups_comm *comm = t->request->session->comm;
-    ups_device *device = t->request->session->device;
-    const size_t bytes = (size_t)ups_parameters_elements(t->parameters) * sizeof(float);
-    if (!comm) return UPS_OK;
-    void *values;
-    UPS_TRY(device->class->allocate_host(device, bytes, &values, error));
-    ups_status status = device->class->download(device, values, ups_parameters_values(t->parameters), bytes, error);
-    if (status == UPS_OK) status = ups_comm_broadcast(comm, values, (int64_t)bytes, error);
-    if (status == UPS_OK)
-        status = device->class->upload(device, ups_parameters_values(t->parameters), values, bytes, error);
-    if (status == UPS_OK) status = ups_parameters_refresh(t->parameters, error);
-    if (status == UPS_OK) status = device->class->synchronize(device, error);
-    device->class->release_host(device, values);
-    return status;
+/* What the model belongs to, the checkpoint that it goes on from, and the samples. */
+static ups_hash hash_data(const ups_stage_training *t, const ups_training_state *state) {
+    ups_hasher *hasher = ups_hasher_create();
+    char *origin = t->origin ? json_dumps(t->origin, JSON_SORT_KEYS | JSON_ENCODE_ANY) : NULL;
+    if (origin) ups_hasher_update(hasher, origin, strlen(origin));
+    free(origin);
+    for (int task = 0; task < t->tasks->count; task++)
+        ups_hasher_update(hasher, t->tasks->task[task].splits.count, sizeof t->tasks->task[task].splits.count);
+    const double numbers[] = {state->running_loss, isfinite(state->score) ? state->score : 0,
+                              state->best.step > 0 ? state->best.score : 0, (double)state->best.stale};
+    ups_hasher_update(hasher, numbers, sizeof numbers);
+    ups_hasher_update(hasher, &t->batch, sizeof t->batch);
+    return ups_hasher_finish(hasher);
+}
+
+/* Processes that train together begin alike. */
+static ups_status begin_alike(ups_stage_training *t, const ups_training_state *state, ups_error *error) {
+    t->facts = (ups_exchange_facts){state->step, hash_data(t, state)};
+    UPS_TRY(ups_exchange_share_weights(t->exchange, error));
+    return ups_exchange_check(t->exchange, &t->facts, error);
 }
 
 static ups_status train(ups_stage_training *t, uint64_t on_device, ups_error *error) {
@@ -286,7 +301,7 @@ static ups_status train(ups_stage_training *t, uint64_t on_device, ups_error *er
 
     t->opening = describe_run(t, &state);
     UPS_TRY(go_on(t, &state, error));
-    UPS_TRY(share_weights(t, error));
+    UPS_TRY(begin_alike(t, &state, error));
 
     UPS_TRY(open_loader(t, state.step, error));
     const char *card = t->request->session->device->card;
@@ -341,6 +356,7 @@ ups_status ups_stage_training_run(const ups_stage_description *stage, const ups_
     UPS_TRY(ups_stage_check_memory(request->session, stage->stage, &plan, error));
     same.batch_size = plan.batch_size;
     if (ups_comm_rank(comm) == 0) UPS_TRY(ups_comm_broadcast(comm, &same.batch_size, bytes, error));
+    UPS_TRY(ups_comm_barrier(comm, error)); /* nobody takes memory while others look how much is free */
     ups_stage_training t;
     ups_status status = ups_stage_training_begin(&t, stage, request, plan.batch_size, error);
     if (status == UPS_OK) status = train(&t, plan.resident_on_device, error);
