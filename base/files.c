@@ -551,6 +551,21 @@ ups_status ups_remove_tree_at_once(const char *path, ups_error *error) {
 
 /* ---- what killed writers leave ---- */
 
+/* One that has ended writes nothing, also where nobody has waited for it yet: in a container, whose first process may
+ * never. */
+static bool is_running(int pid) {
+    char path[40], text[512]; /* "PID (name, which may be any) STATE …" */
+    if (kill(pid, 0) != 0 && errno == ESRCH) return false;
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = file >= 0 ? read(file, text, sizeof text - 1) : -1;
+    if (file >= 0) close(file);
+    if (got <= 0) return true;
+    text[got] = '\0';
+    const char *name_end = strrchr(text, ')');
+    return !name_end || strncmp(name_end, ") Z", 3) != 0;
+}
+
 ups_partial_owner ups_partial_owner_of(const char *name) {
     const char *found = name[0] == '.' ? strstr(name, marker) : NULL;
     for (const char *later = found; later; later = strstr(later + 1, marker)) found = later;
@@ -563,7 +578,7 @@ ups_partial_owner ups_partial_owner_of(const char *name) {
     if (found[strlen(marker) + (size_t)used] != '\0' || pid <= 0) return UPS_PARTIAL_NONE;
     if (place != place_tag()) return UPS_PARTIAL_FOREIGN;
     if (pid == getpid()) return process == process_tag() ? UPS_PARTIAL_ALIVE : UPS_PARTIAL_ABANDONED;
-    return kill(pid, 0) != 0 && errno == ESRCH ? UPS_PARTIAL_ABANDONED : UPS_PARTIAL_ALIVE;
+    return is_running(pid) ? UPS_PARTIAL_ALIVE : UPS_PARTIAL_ABANDONED;
 }
 
 /* unlinkat, or for a directory its whole tree. */

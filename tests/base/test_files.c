@@ -68,8 +68,9 @@ static void an_abandoned_publication_leaves_the_old_file_and_nothing_else(void *
     assert_content(path, "newer");
 }
 
-/* A process that gets as far as `stage` with replacing `path` and is then killed. */
-static void killed_writer(const char *path, int stage) {
+/* A process that gets as far as `stage` with replacing `path` and is then killed; it has ended, and is yet to be waited
+ * for. */
+static pid_t begin_killed_writer(const char *path, int stage) {
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
@@ -80,8 +81,14 @@ static void killed_writer(const char *path, int stage) {
         if (stage >= 4) ups_publish_commit(publication, NULL);
         raise(SIGKILL);
     }
+    siginfo_t ended;
+    assert_int_equal(waitid(P_PID, (id_t)child, &ended, WEXITED | WNOWAIT), 0);
+    return child;
+}
+
+static void killed_writer(const char *path, int stage) {
     int status;
-    waitpid(child, &status, 0);
+    waitpid(begin_killed_writer(path, stage), &status, 0);
     assert_true(WIFSIGNALED(status));
 }
 
@@ -95,6 +102,14 @@ static void a_killed_writer_leaves_the_old_file_or_the_new_one_and_its_remains_a
         assert_int_equal(ups_remove_partials(scratch_directory, NULL), UPS_OK);
         assert_int_equal(count_entries(scratch_directory, "ups-partial"), 0);
     }
+}
+
+static void what_a_killed_writer_leaves_is_removed_although_nobody_has_waited_for_it(void **state) {
+    const pid_t writer = begin_killed_writer(scratch("unreaped"), 2);
+    assert_int_equal(count_entries(scratch_directory, ".unreaped.ups-partial-"), 1);
+    assert_int_equal(ups_remove_partials(scratch_directory, NULL), UPS_OK);
+    assert_int_equal(count_entries(scratch_directory, "ups-partial"), 0);
+    waitpid(writer, NULL, 0);
 }
 
 static void a_living_writers_file_and_files_of_other_names_are_not_removed(void **state) {
@@ -455,6 +470,7 @@ int main(void) {
         cmocka_unit_test(the_writer_may_write_at_positions_of_its_own),
         cmocka_unit_test(an_abandoned_publication_leaves_the_old_file_and_nothing_else),
         cmocka_unit_test(a_killed_writer_leaves_the_old_file_or_the_new_one_and_its_remains_are_removed),
+        cmocka_unit_test(what_a_killed_writer_leaves_is_removed_although_nobody_has_waited_for_it),
         cmocka_unit_test(a_living_writers_file_and_files_of_other_names_are_not_removed),
         cmocka_unit_test(a_commit_that_fails_names_the_file_and_leaves_nothing),
         cmocka_unit_test(links_to_what_has_no_name_are_not_replaced),
