@@ -1,4 +1,4 @@
-"""ups_reader and libups' C example against h5py, `ups cache export` and each other: trajectories, batches, lifetimes, processes."""
+"""The Python package ups and libups' C example against h5py, `ups cache export` and each other: trajectories, batches, lifetimes, processes."""
 
 import gc
 import multiprocessing
@@ -19,11 +19,11 @@ import zarr
 import hdf5_files
 from commands import CACHE_SHAPE, TIMEOUT, TREE, make_cache, must, program, run, same
 
-READER = str(TREE / "tools/python/reader")
+READER = str(TREE / "tools/python/ups")
 os.environ["UPS_LIBRARY"] = program("libups.so")
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [READER, os.environ.get("PYTHONPATH")]))
 sys.path.insert(0, READER)
-import ups_reader  # noqa: E402
+import ups  # noqa: E402
 
 
 def raises(kind, call):
@@ -63,7 +63,7 @@ def test_a_cache_is_read_as_it_was_made_and_as_it_is_exported(scratch, made):
     (path, put_in), kept = made, [i for i in range(CACHE_SHAPE[0]) if i != SKIPPED]
     for form in ("npy", "hdf5"):
         must("cache", "export", path, "--format", form, "-o", f"{scratch}/latents.{form}")
-    with h5py.File(scratch + "/latents.hdf5") as f, ups_reader.open(path) as data:
+    with h5py.File(scratch + "/latents.hdf5") as f, ups.open(path) as data:
         exported, condition, times = f["latent"][:], f["condition"][:], f["time"][:]
         assert len(data) == len(kept), "a cache has as many samples as were not skipped"
         assert all(same(data[i], put_in[i]) for i in range(len(data))), "trajectories of a cache are those that were put in"
@@ -98,7 +98,7 @@ def test_fields_of_every_storage_form_layout_and_grid_are_read(scratch):
     }
     for name, (kind, storage) in forms.items():
         path = write_tensor(f"{scratch}/{name}.hdf5", rng.normal(size=(6, 11, 34)).astype(kind), **storage)
-        with h5py.File(path) as f, ups_reader.open(path) as data:
+        with h5py.File(path) as f, ups.open(path) as data:
             expected = f["tensor"][:]
             native = expected.astype(expected.dtype.newbyteorder("="))
             assert all(same(data[i], native[i][..., None]) for i in range(6)) and same(data[2, 4:9:2], native[2, 4:9:2, :, None]), \
@@ -115,7 +115,7 @@ def test_fields_of_every_storage_form_layout_and_grid_are_read(scratch):
         for name, points in (("x", 8), ("y", 6), ("t", 5)):
             f[name + "-coordinate"] = np.linspace(0, 1, points, dtype="f4")
         f.attrs["eta"], f.attrs["zeta"], f.attrs["M"] = 0.1, 0.2, 0.3
-    with ups_reader.open(path) as data:
+    with ups.open(path) as data:
         expected = np.stack([fields[name] for name in data.channel_names], 2)
         assert same(data[1], expected[1]) and data.axes == ("time", "channel", "x", "y") and set(data.parameters) >= {"eta", "zeta", "M"}, \
             "fields of several datasets are channels"
@@ -130,14 +130,14 @@ def test_fields_of_every_storage_form_layout_and_grid_are_read(scratch):
             group["data"] = rng.normal(size=(4, *grid, 2)).astype("f4")
             for name, points in (("t", 4), ("x", grid[0]), ("y", grid[1])):
                 group["grid/" + name] = np.linspace(0, 1, points, dtype="f4")
-    with h5py.File(path) as f, ups_reader.open(path) as data:
+    with h5py.File(path) as f, ups.open(path) as data:
         for size, shapes in ((1, [(8, 6, 2), (6, 8, 2), (8, 6, 2)]), (2, [(96,), (8, 6, 2)])):
             batches = list(data.loader(batch_size=size, frames=2, shuffle=False))
             assert ([b.values.shape[2:] for b in batches] == shapes
                     and all(np.array_equal(v.ravel(), f[f"{s:04d}/data"][:2].ravel()) for b in batches for v, s in zip(b.values, b.samples))), \
                 f"batches of {size} have their samples' grid where they share one"
     paths = [write_tensor(f"{scratch}/part{k}.hdf5", np.full((2, 3, 4), k, "f4"), beta=k) for k in range(3)]
-    with ups_reader.open(paths) as data:
+    with ups.open(paths) as data:
         assert ([data[i][0, 0, 0] for i in range(6)] == [0, 0, 1, 1, 2, 2]
                 and list(data.parameters["beta"]) == [0, 0, 1, 1, 2, 2]), "several files are one data set, each with its parameters"
 
@@ -157,7 +157,7 @@ def order(batches):
 
 def test_batches_hold_the_frames_they_name_in_an_order_that_can_be_resumed(made):
     path, values = made
-    with ups_reader.open(path) as data:
+    with ups.open(path) as data:
         for options in ({"frames": 2}, {"frames": 4, "stride": 3}, {}, {"frames": 2, "windows_per_sample": 3},
                         {"frames": 1, "residency": "ram_compressed"},
                         {"frames": 2, "residency": "ram", "in_place": True}, {"frames": 3, "dtype": "float16"}):
@@ -197,8 +197,8 @@ def test_batches_hold_the_frames_they_name_in_an_order_that_can_be_resumed(made)
         assert sorted(b.samples[0] for b in chosen) == [1, 2, 6], "a split is drawn from alone"
         endless = iter(data.loader(batch_size=3, shuffle=False, endless=True))
         assert np.concatenate([next(endless).samples for _ in range(6)]).tolist() == 2 * list(range(8)), "an endless walk begins anew"
-        with ups_reader.open(path) as other:
-            mixed = ups_reader.load({"a": data, "b": other}, 4, 2, weights={"a": 3, "b": 1}, samples={"b": [5]}, strategy="balanced")
+        with ups.open(path) as other:
+            mixed = ups.load({"a": data, "b": other}, 4, 2, weights={"a": 3, "b": 1}, samples={"b": [5]}, strategy="balanced")
             tasks = [b.tasks for _ in range(2) for b in mixed]
             counts = np.bincount(np.concatenate(tasks))
             assert counts[0] == 3 * counts[1] and mixed.tasks == ("a", "b"), "several data sets are mixed by weight"
@@ -211,7 +211,7 @@ def test_batches_hold_the_frames_they_name_in_an_order_that_can_be_resumed(made)
 
 def test_arrays_outlive_whatever_they_came_from(made):
     path, values = made
-    data = ups_reader.open(path)
+    data = ups.open(path)
     loader = data.loader(batch_size=4, frames=2, seed=2)
     kept = [(b.samples, b.starts, b.values) for _ in range(20) for b in loader]
     assert all(np.array_equal(v[w], values[s[w], t[w] : t[w] + 2]) for s, t, v in kept for w in range(4)), \
@@ -234,7 +234,7 @@ def test_arrays_outlive_whatever_they_came_from(made):
     del loader, data
     gc.collect()
     assert same(pieces[0], expected) and same(pieces[1], expected), "also when loader and data set are closed and gone"
-    with ups_reader.open(path) as data, data.loader(batch_size=2, residency="ram", in_place=True) as loader:
+    with ups.open(path) as data, data.loader(batch_size=2, residency="ram", in_place=True) as loader:
         for _ in range(3):
             for batch in loader:
                 windows = batch.windows[0]
@@ -242,7 +242,7 @@ def test_arrays_outlive_whatever_they_came_from(made):
     gc.collect()
     assert (windows.shape == CACHE_SHAPE[1:] and not windows.flags.writeable
             and any(np.array_equal(windows, value) for value in values)), "windows in place outlive everything too, and cannot be written"
-    library, data, events, found = ups_reader.library.library(), ups_reader.open(path), [], []
+    library, data, events, found = ups.library.library(), ups.open(path), [], []
     read, close, begun, go_on = library.read, library.close, threading.Event(), threading.Event()
     library.read = lambda *arguments: (begun.set(), go_on.wait(60), read(*arguments), events.append("read"))
     library.close = lambda handle: (events.append("close"), close(handle))
@@ -264,27 +264,27 @@ def test_other_files_are_read_by_a_layout(scratch):
     np.save(scratch + "/waves.npy", values)
     zarr.create_array(scratch + "/waves.zarr", data=values[..., 0], name="u")
     layout = "{fields: {u: 0, v: 1}, axes: [sample, time, x, channel], time: {dt: 0.5}, parameters: {nu: 0.1}}"
-    with ups_reader.open(scratch + "/waves.npy", layout=layout) as data:
+    with ups.open(scratch + "/waves.npy", layout=layout) as data:
         assert (len(data), data.kind, data.channel_names, data.parameter_names) == (5, "mapped", ("u", "v"), ("nu",))
         assert np.array_equal(data[3], values[3]) and np.array_equal(data.sample(0).time, np.arange(6) / 2)
         again = pickle.loads(pickle.dumps(data))
         assert np.array_equal(again[1], values[1]), "pickled, it is its paths and its layout"
         batches = list(data.loader(batch_size=1, shuffle=False))
         assert len(batches) == 5
-    with ups_reader.open([scratch + "/waves.zarr"], "{fields: {u: /u}, axes: [sample, time, x]}") as data:
+    with ups.open([scratch + "/waves.zarr"], "{fields: {u: /u}, axes: [sample, time, x]}") as data:
         assert np.array_equal(data[4][..., 0] if data[4].ndim == 3 and data[4].shape[-1] == 1 else data[4][:, 0], values[4, :, :, 0]), "a store"
     for wrong, sentence in (("{fields: {u: 0}}", "the layout.axes: the key is missing"), ("{fields: [", "the layout"),
                             ("{fields: {u: 5}, axes: [sample, time, x, channel]}", "channel 5 of")):
-        assert sentence in str(raises(Exception, lambda: ups_reader.open(scratch + "/waves.npy", layout=wrong)))
-    assert "waves.npy" in str(raises(ups_reader.UpsError, lambda: ups_reader.open(scratch + "/waves.npy")))
+        assert sentence in str(raises(Exception, lambda: ups.open(scratch + "/waves.npy", layout=wrong)))
+    assert "waves.npy" in str(raises(ups.UpsError, lambda: ups.open(scratch + "/waves.npy")))
 
 
 # ---- mistakes
 
 @pytest.mark.parametrize("kind, sentence, call", [
-    (OSError, "nowhere cannot be opened", lambda data, scratch: ups_reader.open(scratch + "/nowhere")),
-    (ups_reader.UpsError, "is not an HDF5 file", lambda data, scratch: ups_reader.open(scratch + "/text.h5")),
-    (ValueError, "open one of waves/train", lambda data, scratch: ups_reader.open(os.path.dirname(os.path.dirname(data.paths[0])))),
+    (OSError, "nowhere cannot be opened", lambda data, scratch: ups.open(scratch + "/nowhere")),
+    (ups.UpsError, "is not an HDF5 file", lambda data, scratch: ups.open(scratch + "/text.h5")),
+    (ValueError, "open one of waves/train", lambda data, scratch: ups.open(os.path.dirname(os.path.dirname(data.paths[0])))),
     (IndexError, "there is no sample 8", lambda data, scratch: data[8]),
     (IndexError, "there is no frame 21", lambda data, scratch: data[0, 21]),
     (TypeError, "not int32", lambda data, scratch: data.read(0, dtype="i4")),
@@ -296,23 +296,23 @@ def test_other_files_are_read_by_a_layout(scratch):
     (ValueError, "1 or more", lambda data, scratch: data.loader(batch_size=0)),
     (ValueError, "slots is 1", lambda data, scratch: list(data.loader(slots=1))),
     (MemoryError, "memory is bound", lambda data, scratch: list(data.loader(batch_size=64, memory=1 << 16))),
-    (TypeError, "as ups_reader.open makes it", lambda data, scratch: ups_reader.load([data])),
+    (TypeError, "as ups.open makes it", lambda data, scratch: ups.load([data])),
     (ValueError, "batch.windows one by one", lambda data, scratch: np.from_dlpack(next(iter(data.loader(in_place=True)))))])
 def test_a_mistake_is_an_exception_with_a_sentence(scratch, made, kind, sentence, call):
     Path(scratch + "/text.h5").write_text("no HDF5 at all, and long enough to be looked at in earnest")
-    with ups_reader.open(made[0]) as data:
+    with ups.open(made[0]) as data:
         assert sentence in str(raises(kind, lambda: call(data, scratch)))
 
 
 def test_errors_have_a_kind_and_bad_samples_end_a_run_or_are_passed_over(scratch, made):
-    data = ups_reader.open(made[0])
-    error = raises(ups_reader.UpsError, lambda: ups_reader.open(scratch + "/nowhere"))
+    data = ups.open(made[0])
+    error = raises(ups.UpsError, lambda: ups.open(scratch + "/nowhere"))
     assert error.status == "io" and str(pickle.loads(pickle.dumps(error))) == str(error), "an error has its kind, and can be pickled"
     assert len(list(data.loader(batch_size=2))) == 4, "a loader of a closed data set goes on"
     values = np.ones((5, 4, 8), "f4")
     values[3, 2, 5] = np.nan
-    with ups_reader.open(write_tensor(scratch + "/bad.hdf5", values)) as bad:
-        error = raises(ups_reader.UpsError, lambda: list(bad.loader(batch_size=5)))
+    with ups.open(write_tensor(scratch + "/bad.hdf5", values)) as bad:
+        error = raises(ups.UpsError, lambda: list(bad.loader(batch_size=5)))
         assert error is not None and error.status == "numeric" and "tensor[3]" in str(error), "a sample with NaN ends a run in a sentence"
         loader = bad.loader(batch_size=5, skip_bad=True)
         served = np.concatenate([b.values for b in loader])
@@ -323,7 +323,7 @@ def test_errors_have_a_kind_and_bad_samples_end_a_run_or_are_passed_over(scratch
 
 @pytest.mark.parametrize("name, said", [("/no/such/none.so", "correct UPS_LIBRARY"), (h5py.__file__, "UPS_LIBRARY")])
 def test_a_library_that_is_not_there_is_a_sentence(name, said):
-    done = run(sys.executable, "-c", "import ups_reader; ups_reader.open('x')", env={**os.environ, "UPS_LIBRARY": name})
+    done = run(sys.executable, "-c", "import ups; ups.open('x')", env={**os.environ, "UPS_LIBRARY": name})
     assert done.returncode == 1 and "ImportError: libups was not found" in done.stderr and said in done.stderr
 
 
@@ -335,7 +335,7 @@ def first_epoch(loader, queue):
 
 def test_loaders_and_data_sets_work_in_other_processes_and_threads(made, chunked):
     path, values = made
-    data, field = ups_reader.open(path), ups_reader.open(chunked)
+    data, field = ups.open(path), ups.open(chunked)
     loader = data.loader(batch_size=4, frames=2, seed=3)
     expected = order(loader)
     spawn = multiprocessing.get_context("spawn")
@@ -347,7 +347,7 @@ def test_loaders_and_data_sets_work_in_other_processes_and_threads(made, chunked
     loop = iter(loader)
     next(loop)
     stop = threading.Event()
-    opener = threading.Thread(target=lambda: [ups_reader.open(chunked).close() for _ in iter(stop.is_set, True)])
+    opener = threading.Thread(target=lambda: [ups.open(chunked).close() for _ in iter(stop.is_set, True)])
     opener.start()  # is within HDF5 most of the time: a child must not find its lock taken
     ended = []
     for _ in range(10):
@@ -375,9 +375,9 @@ def test_loaders_and_data_sets_work_in_other_processes_and_threads(made, chunked
 
 
 WAIT = """
-import sys, ups_reader
+import sys, ups
 
-loader = ups_reader.open(sys.argv[1]).loader(batch_size=2048, frames=2, threads=1)
+loader = ups.open(sys.argv[1]).loader(batch_size=2048, frames=2, threads=1)
 try:
     print("waiting", flush=True)
     for batch in loader:
@@ -391,7 +391,7 @@ def test_ctrl_c_ends_a_wait_for_a_batch_at_once(scratch):
     # Chunks of 30 MB that take a hundredth of that on disk: every window decodes all of its chunk, and a batch is 1912 windows.
     path = write_tensor(scratch + "/slow.hdf5", np.zeros((8, 240, 1 << 14), "f8"), chunks=(1, 240, 1 << 14), compression="gzip", compression_opts=1)
     began = time.monotonic()
-    with ups_reader.open(path) as data:
+    with ups.open(path) as data:
         window = next(iter(data.loader(batch_size=1, frames=2, threads=1)))
         del window
     a_window = time.monotonic() - began
@@ -419,7 +419,7 @@ def test_the_c_examples_sums_and_pairs_are_those_of_python(made, chunked):
             f"the C example's sums are NumPy's ({os.path.basename(name)})"
         pairs = [[int(line[1]), int(line[2]), int(line[3]), *map(float, line[4:])] for line in lines if line[0] == "pair"]
         right = [np.allclose([a, b], expected[s, t : t + 2].reshape(2, -1)[:, 0], rtol=1e-6) for _, s, t, a, b in pairs]
-        with ups_reader.open(name) as data:
+        with ups.open(name) as data:
             loader = data.loader(batch_size=4, frames=2, seed=42)
             python = [(b.index, s, t) for _ in range(2) for b in loader for s, t in zip(b.samples, b.starts)]
         assert all(right) and len(pairs) >= 8 and [tuple(p[:3]) for p in pairs] == python, "and its pairs are those frames, in the order Python gets"

@@ -80,7 +80,7 @@ NOT_RUN = {
     "mpirun --bind-to none": "is an option of mpirun",
     "mpirun --mca odls_base_sigkill_timeout 60": "is an option of mpirun",
     "srun -n 64 ups train reference.yaml --resume": "needs Slurm",
-    "pip install ./tools/python/reader": "installs; test_reader.py has the package from the tree",
+    "pip install ./tools/python/ups": "installs; test_reader.py has the package from the tree",
     "cc program.c $(pkg-config --cflags --libs ups)": "tests/libups builds programs against an installed tree",
     "build/release/tests/model/test_ops perf spectral 1": "measures; test_ops runs the same op",
     "build/release/tests/model/test_ops perf depthwise 1": "measures; test_ops runs the same op",

@@ -1,8 +1,8 @@
 """Reads UPS latent caches and PDE simulation files, and loads shuffled batches of them, through libups.
 
-    import ups_reader
+    import ups
 
-    data = ups_reader.open("cache/advection1d/train")       # or an HDF5 or NetCDF file, or a list of files
+    data = ups.open("cache/advection1d/train")       # or an HDF5 or NetCDF file, or a list of files
     first = data[0]                                          # a trajectory: (time, token, channel) float16
     for batch in data.loader(batch_size=64, frames=2, seed=1):
         step(batch.values, batch.parameters)                 # (64, 2, token, channel) float32, not copied

@@ -175,7 +175,7 @@ def load(data, batch_size=1, frames=None, *, stride=1, windows_per_sample=1, see
     several = isinstance(data, dict)
     sets = dict(data) if several else {None: data}
     if not sets or not all(isinstance(one, Data) for one in sets.values()):
-        raise TypeError("data is a Data, as ups_reader.open makes it, or a dict of them by name")
+        raise TypeError("data is a Data, as ups.open makes it, or a dict of them by name")
     per_task = lambda given, name, otherwise: (given or {}).get(name, otherwise) if several else given
     chosen = {name: per_task(samples, name, None) for name in sets}
     chosen = {name: None if given is None else np.ascontiguousarray(given, np.int64).reshape(-1) for name, given in chosen.items()}

@@ -120,7 +120,7 @@ class Data:
         return (Data, (self.paths, self.layout))
 
     def __repr__(self):
-        return f"<ups_reader.Data {self.paths[0]!r}: {len(self)} samples of kind {self.kind}, {self.shape} {self.dtype}>"
+        return f"<ups.Data {self.paths[0]!r}: {len(self)} samples of kind {self.kind}, {self.shape} {self.dtype}>"
 
     def __len__(self):
         return self._count
