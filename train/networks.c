@@ -5,6 +5,7 @@
 #include "model/nets/patch_code.h"
 #include "model/parameters/safetensors.h"
 #include "train/precision.h"
+#include <stdio.h>
 #include <string.h>
 
 ups_dtype ups_run_compute(const ups_run_config *config) {
@@ -447,12 +448,23 @@ json_t *ups_networks_describe_normalisation(const ups_task *task) {
     return list;
 }
 
+/* Of weights and their average a checkpoint has both: the average is what was validated and is exported. */
+static const char *find_prefix(const ups_safetensors *file, const ups_parameters *parameters) {
+    char name[512];
+    for (int32_t i = 0; i < ups_parameters_count(parameters); i++) {
+        const int length = snprintf(name, sizeof name, "ema.%s", ups_parameters_get(parameters, i)->name);
+        if (length >= (int)sizeof name || !ups_safetensors_find(file, name)) return "";
+    }
+    return "ema.";
+}
+
 ups_status ups_networks_load(ups_parameters *parameters, ups_device *device, ups_dtype compute, const char *path,
                              ups_error *error) {
     ups_safetensors *file = NULL;
     UPS_TRY(ups_safetensors_open(path, &file, error));
+    const char *prefix = find_prefix(file, parameters);
     ups_status status = UPS_OK;
-    for (int32_t i = 0; i < ups_parameters_count(parameters) && status == UPS_OK; i++) {
+    for (int32_t i = 0; i < ups_parameters_count(parameters) && status == UPS_OK && !*prefix; i++) {
         const char *name = ups_parameters_get(parameters, i)->name;
         if (ups_safetensors_find(file, name)) continue;
         status = ups_fail(error, UPS_ERR_FORMAT,
@@ -461,5 +473,6 @@ ups_status ups_networks_load(ups_parameters *parameters, ups_device *device, ups
     }
     ups_safetensors_close(file);
     if (status == UPS_OK) status = ups_parameters_allocate(parameters, device, false, compute, 0, error);
-    return status == UPS_OK ? ups_parameters_load(parameters, path, false, error) : status;
+    const ups_parameter_buffer values = {.prefix = prefix, .values = ups_parameters_values(parameters)};
+    return status == UPS_OK ? ups_parameters_load_buffers(parameters, NULL, &values, 1, path, false, error) : status;
 }

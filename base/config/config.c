@@ -457,6 +457,12 @@ ups_status ups_config_load(const char *path, const ups_config_schema *schema, co
     return status;
 }
 
+ups_status ups_config_read_text(const char *name, const char *text, size_t length, const ups_config_schema *schema,
+                                ups_config_mistakes *mistakes, void **value, ups_error *error) {
+    *value = NULL;
+    return read_named(name, text, length, schema, NULL, 0, mistakes, value, error);
+}
+
 void ups_config_free(void *value) {
     if (value) ups_arena_destroy(((header *)value - 1)->values);
 }

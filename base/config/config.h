@@ -33,6 +33,10 @@ void ups_config_free(void *value); /* NULL is fine */
 ups_status ups_config_read(const char *path, const ups_config_schema *schema, const char *const *overrides,
                            size_t override_count, ups_config_mistakes *mistakes, void **value, ups_error *error);
 
+/* The same of text that is in memory; `name`, for which `mistakes` were made, stands for the file. */
+ups_status ups_config_read_text(const char *name, const char *text, size_t length, const ups_config_schema *schema,
+                                ups_config_mistakes *mistakes, void **value, ups_error *error);
+
 /* The configuration as it will run (default values and overrides in place), as YAML text that loads to the same values;
  * free with free(). */
 ups_status ups_config_print(const ups_config_schema *schema, const void *value, char **text, ups_error *error);

@@ -26,6 +26,11 @@ static void settle_in(void) {
     if (!getenv("UPS_LOG")) ups_log_set_level(UPS_LOG_ERROR);
 }
 
+void ups_library_settle(void) {
+    static pthread_once_t settled = PTHREAD_ONCE_INIT;
+    pthread_once(&settled, settle_in);
+}
+
 static ups_status adopt(ups_source *source, const char *path, bool latent, ups_data **out, ups_error *error) {
     ups_data *data = calloc(1, sizeof *data);
     atomic_int *holders = malloc(sizeof *holders);
@@ -120,8 +125,7 @@ ups_data_status ups_data_open_files(const char *const *paths, int64_t count, ups
 
 ups_data_status ups_data_open_layout(const char *const *paths, int64_t count, const char *layout, ups_data **data,
                                      ups_data_error *error) {
-    static pthread_once_t settled = PTHREAD_ONCE_INIT;
-    pthread_once(&settled, settle_in);
+    ups_library_settle();
     *data = NULL;
     ups_error inner;
     if (!paths) {

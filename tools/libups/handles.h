@@ -17,6 +17,9 @@ struct ups_data {
     atomic_int *holders; /* of this data set: its caller and its loaders */
 };
 
+/* What the library does once in a process, before it opens anything. */
+void ups_library_settle(void);
+
 /* A data set that a loader keeps; let go by ups_data_close. */
 const ups_data *ups_data_keep(const ups_data *data);
 

@@ -1,4 +1,4 @@
-/* ups.h: trajectories of UPS caches and of PDE simulation files, for other programs.
+/* ups.h: trajectories of UPS caches and of PDE simulation files, and predictions of trained models, for other programs.
  *
  * A data set is the cached latents of one task and split, or one or several simulation files in any layout that UPS
  * recognises (PDEBench, The Well, NetCDF). Both are the same here: samples, each a trajectory of frames over time.
@@ -286,6 +286,97 @@ typedef struct ups_data_loader_statistics {
 
 UPS_DATA_API ups_data_status ups_data_loader_describe(const ups_data_loader *loader,
                                                       ups_data_loader_statistics *statistics, ups_data_error *error);
+
+/* ---- models ------------------------------------------------------------------------------------------------------
+ *
+ * A trained surrogate, without its data: given first frames of trajectories, those that follow.
+ *
+ *     ups_model *model;
+ *     if (ups_model_open("advection.safetensors", NULL, &model, &error) != UPS_DATA_OK) puts(error.message);
+ *     ups_model_request request = UPS_MODEL_REQUEST;
+ *     request.frames = start;  request.steps = 50;  request.fields = fields;  request.field_bytes = sizeof fields;
+ *     ups_model_predict(model, 0, &request, &error);
+ *
+ * A model is for one thread at a time. It computes with threads of OpenMP, or on a card. */
+
+typedef struct ups_model ups_model;
+
+typedef struct ups_model_options {
+    size_t size;
+    const char *device; /* "cpu", "cuda", "auto" (a card where there is one); NULL: "auto" */
+    int32_t threads;    /* of the processor; 0: one a core */
+} ups_model_options;
+#define UPS_MODEL_OPTIONS                                                                                              \
+    { sizeof(ups_model_options), NULL, 0 }
+
+/* `path`: a file that `ups export` wrote, or the directory of a run that has finished. `options` may be NULL. */
+UPS_DATA_API ups_data_status ups_model_open(const char *path, const ups_model_options *options, ups_model **model,
+                                            ups_data_error *error);
+UPS_DATA_API void ups_model_close(ups_model *model); /* NULL is fine */
+
+UPS_DATA_API int32_t ups_model_task_count(const ups_model *model);
+UPS_DATA_API const char *ups_model_device(const ups_model *model); /* "cpu" or "cuda" */
+
+#define UPS_MODEL_MAX_DIMS 3
+
+/* A PDE that the model was trained on. */
+typedef struct ups_model_task {
+    size_t size;
+    const char *name;
+    int32_t channel_count;
+    const char *const *channel_names; /* (channel_count): fields */
+    int32_t dims;                     /* axes of the grid */
+    int64_t grid[UPS_MODEL_MAX_DIMS]; /* points along each that it was trained on */
+    const char *axes[UPS_MODEL_MAX_DIMS];
+    double low[UPS_MODEL_MAX_DIMS], high[UPS_MODEL_MAX_DIMS]; /* the domain's edges; points are centres of cells */
+    int32_t periodic;
+    int32_t parameter_count;
+    const char *const *parameter_names; /* (parameter_count) of the equation */
+    double dt;                          /* seconds of a step */
+    const char *time_units;             /* or NULL: not known */
+    int64_t steps;       /* of the trajectories it was trained on; 1: a steady problem, whose given frame holds what is
+                            known and 0 in the fields that are sought */
+    int32_t history;     /* frames that it reads: with fewer given the first one stands for those before it */
+    int32_t bundle;      /* frames that it gives at a time */
+    int64_t tokens, dim; /* of a frame's latents */
+} ups_model_task;
+#define UPS_MODEL_TASK                                                                                                 \
+    {                                                                                                                  \
+        sizeof(ups_model_task), NULL, 0, NULL, 0, {0, 0, 0}, {NULL, NULL, NULL}, {0, 0, 0}, {0, 0, 0}, 0, 0, NULL, 0,  \
+            NULL, 0, 0, 0, 0, 0                                                                                        \
+    }
+
+UPS_DATA_API ups_data_status ups_model_describe(const ups_model *model, int32_t task, ups_model_task *description,
+                                                ups_data_error *error);
+
+/* What is to be predicted. Arrays are C order, float32, fields in physical units with channels last. `bytes` say what
+ * arrays hold or have room for. */
+typedef struct ups_model_request {
+    size_t size;
+    int64_t trajectories;                   /* B; 0: 1 */
+    int64_t given;                          /* F, first frames of each, a step apart; 0: 1 */
+    int64_t steps;                          /* S to predict behind them; 0: as many as it was trained on */
+    int64_t grid[UPS_MODEL_MAX_DIMS];       /* points along each axis of the given frames; 0: as trained */
+    int64_t resolution[UPS_MODEL_MAX_DIMS]; /* of the fields; 0: as the given frames */
+    const float *frames;                    /* (B, F, grid…, channels) */
+    size_t frame_bytes;
+    const double *parameters; /* (B, parameter_count); NaN: not known; NULL: none is */
+    const double *dt;         /* (B) seconds of a step; NULL: as trained */
+    float *fields; /* (B, F + S, resolution…, channels): the given frames as the model's autoencoder reads them
+                      back, then the predicted ones; NULL: not wanted */
+    size_t field_bytes;
+    float *latents; /* (B, F + S, tokens, dim); NULL: not wanted */
+    size_t latent_bytes;
+    int32_t (*progress)(void *context, int64_t done, int64_t all); /* called now and then by the thread that asked;
+                                                                     other than 0: UPS_DATA_ERR_CANCELLED; or NULL */
+    void *progress_context;
+} ups_model_request;
+#define UPS_MODEL_REQUEST                                                                                              \
+    { sizeof(ups_model_request), 0, 0, 0, {0, 0, 0}, {0, 0, 0}, NULL, 0, NULL, NULL, NULL, 0, NULL, 0, NULL, NULL }
+
+/* The first prediction of a kind (task, trajectories, grids) builds its graphs; four kinds are kept. */
+UPS_DATA_API ups_data_status ups_model_predict(ups_model *model, int32_t task, const ups_model_request *request,
+                                               ups_data_error *error);
 
 #ifdef __cplusplus
 }

@@ -36,14 +36,14 @@ const char *ups_stage_name(ups_stage stage); /* "autoencoder", "cache", "operato
 
 /* Where samples stay between draws (pipeline/loader/residency.h), or `encode`: the operator's latents come from no
  * cache, but from raw fields that are encoded on the fly (train/data/encoding/encoding_source.h). */
-typedef enum ups_data_residency {
-    UPS_DATA_AUTO = UPS_RESIDENCY_AUTO,
-    UPS_DATA_STREAM = UPS_RESIDENCY_STREAM,
-    UPS_DATA_RAM_COMPRESSED = UPS_RESIDENCY_RAM_COMPRESSED,
-    UPS_DATA_RAM = UPS_RESIDENCY_RAM,
-    UPS_DATA_ENCODE,
-    UPS_DATA_DEVICE /* ram, and in the device's memory where it has its own (train/data/feed.h) */
-} ups_data_residency;
+typedef enum ups_run_residency {
+    UPS_RUN_AUTO = UPS_RESIDENCY_AUTO,
+    UPS_RUN_STREAM = UPS_RESIDENCY_STREAM,
+    UPS_RUN_RAM_COMPRESSED = UPS_RESIDENCY_RAM_COMPRESSED,
+    UPS_RUN_RAM = UPS_RESIDENCY_RAM,
+    UPS_RUN_ENCODE,
+    UPS_RUN_DEVICE /* ram, and in the device's memory where it has its own (train/data/feed.h) */
+} ups_run_residency;
 
 /* What is kept together when samples are split (train/data/splits.h). */
 typedef enum ups_split_by { UPS_SPLIT_BY_AUTO, UPS_SPLIT_BY_INDEX, UPS_SPLIT_BY_SAMPLE } ups_split_by;
@@ -70,7 +70,7 @@ typedef struct ups_data_config {
     ups_io_engine io;
     int32_t decode_threads, queue_depth, slots;
     bool direct;
-    ups_data_residency residency;
+    ups_run_residency residency;
     double residency_memory; /* GiB that samples may stay in; 0: a quarter of what is free */
     ups_on_bad_sample on_bad_sample;
     ups_sampler_strategy strategy;

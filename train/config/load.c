@@ -551,6 +551,16 @@ static void settle_positions(ups_run_config *config) {
         core->positions = UPS_POSITIONS_BORDERS;
 }
 
+/* What no table can say, of a configuration that was read. */
+static ups_run_config *finish(void *value, ups_config_mistakes *mistakes) {
+    ups_run_config *made = value;
+    if (!made) return NULL;
+    read_share(made->data.split.test_share, &made->data.split.test, &made->data.split.test_place);
+    settle_positions(made);
+    ups_run_config_check(made, mistakes);
+    return made;
+}
+
 ups_status ups_run_config_read(const char *path, const char *const *overrides, size_t override_count,
                                ups_config_mistakes **mistakes, ups_run_config **config, ups_error *error) {
     void *value = NULL;
@@ -560,20 +570,13 @@ ups_status ups_run_config_read(const char *path, const char *const *overrides, s
     *mistakes = ups_config_mistakes_create(path);
     if (!*mistakes) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to load it", path);
     UPS_TRY(ups_config_read(path, &ups_run_schema, overrides, override_count, *mistakes, &value, error));
-    ups_run_config *made = value;
-    if (!made) return UPS_OK;
-    read_share(made->data.split.test_share, &made->data.split.test, &made->data.split.test_place);
-    settle_positions(made);
-    ups_run_config_check(made, *mistakes);
-    *config = made;
+    *config = finish(value, *mistakes);
     return UPS_OK;
 }
 
-ups_status ups_run_config_load(const char *path, const char *const *overrides, size_t override_count,
-                               ups_run_config **config, ups_error *error) {
-    ups_config_mistakes *mistakes = NULL;
-    ups_run_config *read = NULL;
-    ups_status status = ups_run_config_read(path, overrides, override_count, &mistakes, &read, error);
+/* A configuration without mistakes, or the first of them as an error. */
+static ups_status want_none(ups_status status, ups_config_mistakes *mistakes, ups_run_config *read,
+                            ups_run_config **config, ups_error *error) {
     if (status == UPS_OK && mistakes->count > 0) {
         status = ups_fail(error, UPS_ERR_CONFIG, "%s", mistakes->list[0].sentence);
         ups_run_config_free(read);
@@ -581,6 +584,23 @@ ups_status ups_run_config_load(const char *path, const char *const *overrides, s
     if (status == UPS_OK) *config = read;
     ups_config_mistakes_destroy(mistakes);
     return status;
+}
+
+ups_status ups_run_config_load(const char *path, const char *const *overrides, size_t override_count,
+                               ups_run_config **config, ups_error *error) {
+    ups_config_mistakes *mistakes = NULL;
+    ups_run_config *read = NULL;
+    ups_status status = ups_run_config_read(path, overrides, override_count, &mistakes, &read, error);
+    return want_none(status, mistakes, read, config, error);
+}
+
+ups_status ups_run_config_load_text(const char *name, const char *text, ups_run_config **config, ups_error *error) {
+    void *value = NULL;
+    ups_config_mistakes *mistakes = ups_config_mistakes_create(name);
+    if (!mistakes) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to load it", name);
+    ups_status status = ups_config_read_text(name, text, strlen(text), &ups_run_schema, mistakes, &value, error);
+    ups_run_config *read = status == UPS_OK ? finish(value, mistakes) : NULL;
+    return want_none(status, mistakes, read, config, error);
 }
 
 void ups_run_config_free(ups_run_config *config) {

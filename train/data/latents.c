@@ -76,7 +76,7 @@ static char *group_directory(const ups_run_config *config, const ups_task *task,
 }
 
 bool ups_latents_encode(const ups_run_config *config, const ups_task *task, ups_split split) {
-    if (config->data.residency != UPS_DATA_AUTO) return config->data.residency == UPS_DATA_ENCODE;
+    if (config->data.residency != UPS_RUN_AUTO) return config->data.residency == UPS_RUN_ENCODE;
     char *directory = group_directory(config, task, split);
     if (!directory) return false;
     ups_cache_group *group = NULL;

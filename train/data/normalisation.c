@@ -415,14 +415,33 @@ ups_status ups_tasks_normalise(const ups_run_config *config, ups_tasks *tasks, u
     return ups_tasks_normalise_as_trained(config, tasks, NULL, error);
 }
 
-ups_status ups_tasks_normalise_as_trained(const ups_run_config *config, ups_tasks *tasks, const char *model,
-                                          ups_error *error) {
-    bool taken[UPS_SAMPLER_MAX_TASKS] = {false}, measured = false;
+static ups_status make_room(ups_tasks *tasks, ups_error *error) {
     for (int i = 0; i < tasks->count; i++) {
         ups_task *task = &tasks->task[i];
         if (!task->statistics) task->statistics = malloc(2 * (size_t)task->source->channels * sizeof(float));
         if (!task->statistics) return ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
     }
+    return UPS_OK;
+}
+
+ups_status ups_tasks_normalise_by_model(ups_tasks *tasks, const char *model, ups_error *error) {
+    bool taken[UPS_SAMPLER_MAX_TASKS] = {false};
+    UPS_TRY(make_room(tasks, error));
+    UPS_TRY(take_from_model(model, tasks, taken, error));
+    for (int i = 0; i < tasks->count; i++) {
+        if (taken[i]) continue;
+        return ups_fail(error, UPS_ERR_FORMAT,
+                        "%s: does not tell how fields of task %s are normalised; it is of an earlier version, or of "
+                        "another run than the operator",
+                        model, tasks->task[i].name);
+    }
+    return UPS_OK;
+}
+
+ups_status ups_tasks_normalise_as_trained(const ups_run_config *config, ups_tasks *tasks, const char *model,
+                                          ups_error *error) {
+    bool taken[UPS_SAMPLER_MAX_TASKS] = {false}, measured = false;
+    UPS_TRY(make_room(tasks, error));
     if (model) UPS_TRY(take_from_model(model, tasks, taken, error));
     char *path = ups_run_path(config, "normalisation.json");
     if (!path) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");

@@ -13,6 +13,9 @@
 ups_status ups_tasks_normalise_as_trained(const ups_run_config *config, ups_tasks *tasks, const char *model,
                                           ups_error *error);
 
+/* The same where the model has to tell all of them, and there are no files. */
+ups_status ups_tasks_normalise_by_model(ups_tasks *tasks, const char *model, ups_error *error);
+
 /* UPS_ERR_STALE when a task's files have other contents than those that the run's normalisation.json was measured on.
  */
 ups_status ups_tasks_check_data(const ups_run_config *config, const ups_tasks *tasks, ups_error *error);

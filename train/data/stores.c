@@ -23,10 +23,10 @@ ups_residency_choice ups_residency_decide(const ups_run_config *config, ups_resi
     ups_residency_choice choice = {0};
     choice.encoded = smaller(encoded.decoded, memory);
     memory -= choice.encoded;
-    ups_data_residency wanted = config->data.residency;
-    ups_residency residency = wanted == UPS_DATA_ENCODE   ? UPS_RESIDENCY_AUTO
-                              : wanted == UPS_DATA_DEVICE ? UPS_RESIDENCY_RAM
-                                                          : (ups_residency)wanted;
+    ups_run_residency wanted = config->data.residency;
+    ups_residency residency = wanted == UPS_RUN_ENCODE   ? UPS_RESIDENCY_AUTO
+                              : wanted == UPS_RUN_DEVICE ? UPS_RESIDENCY_RAM
+                                                         : (ups_residency)wanted;
     choice.residency = ups_residency_choose(residency, read, memory);
     choice.read = smaller(ups_residency_bytes(choice.residency, read), memory);
     return choice;
@@ -52,7 +52,7 @@ static void say(const ups_run_config *config, const char *stage, const kind *of,
                                        : "");
         return;
     }
-    bool chosen = config->data.residency == UPS_DATA_AUTO || config->data.residency == UPS_DATA_ENCODE;
+    bool chosen = config->data.residency == UPS_RUN_AUTO || config->data.residency == UPS_RUN_ENCODE;
     const char *how = chosen ? ", chosen by size" : "";
     if (of->residency == UPS_RESIDENCY_STREAM) {
         ups_log(UPS_LOG_INFO,

@@ -149,8 +149,6 @@ ups_status ups_task_open_source(const ups_run_config *config, const ups_task_con
 
 static ups_status open_task(const ups_run_config *config, const ups_task_config *task_config, ups_task *task,
                             ups_error *error) {
-    task->config = task_config;
-    task->name = task_config->name;
     ups_status status = ups_task_open_source(config, task_config, &task->source, error);
     if (status == UPS_OK) status = check_geometry(task, error);
     if (status == UPS_OK) status = ups_split_samples(&config->data, task_config, task->source, &task->splits, error);
@@ -172,24 +170,52 @@ static void limit_frequencies(ups_tasks *tasks) {
     }
 }
 
-ups_status ups_tasks_open(const ups_run_config *config, ups_tasks **tasks, ups_error *error) {
+/* All of them, closed; NULL when out of memory. */
+static ups_tasks *make_tasks(const ups_run_config *config) {
     ups_tasks *made = calloc(1, sizeof *made);
     if (made) made->task = calloc(config->task_count, sizeof *made->task);
     if (!made || !made->task) {
         free(made);
+        return NULL;
+    }
+    made->count = (int)config->task_count;
+    for (int i = 0; i < made->count; i++) {
+        made->task[i].config = &config->tasks[i];
+        made->task[i].name = config->tasks[i].name;
+    }
+    return made;
+}
+
+static ups_status hand_out(ups_status status, ups_tasks *made, ups_tasks **tasks) {
+    if (status == UPS_OK) {
+        limit_frequencies(made);
+        *tasks = made;
+    } else {
+        ups_tasks_close(made);
+    }
+    return status;
+}
+
+ups_status ups_tasks_open(const ups_run_config *config, ups_tasks **tasks, ups_error *error) {
+    ups_tasks *made = make_tasks(config);
+    if (!made) return ups_fail(error, UPS_ERR_MEMORY, "no memory for the table of tasks");
+    ups_status status = UPS_OK;
+    for (int i = 0; i < made->count && status == UPS_OK; i++)
+        status = open_task(config, &config->tasks[i], &made->task[i], error);
+    return hand_out(status, made, tasks);
+}
+
+ups_status ups_tasks_of_sources(const ups_run_config *config, ups_source *const *sources, ups_tasks **tasks,
+                                ups_error *error) {
+    ups_tasks *made = make_tasks(config);
+    if (!made) {
+        for (unsigned i = 0; i < config->task_count; i++) ups_source_close(sources[i]);
         return ups_fail(error, UPS_ERR_MEMORY, "no memory for the table of tasks");
     }
-    for (unsigned i = 0; i < config->task_count; i++) {
-        made->count++;
-        ups_status status = open_task(config, &config->tasks[i], &made->task[i], error);
-        if (status != UPS_OK) {
-            ups_tasks_close(made);
-            return status;
-        }
-    }
-    limit_frequencies(made);
-    *tasks = made;
-    return UPS_OK;
+    for (int i = 0; i < made->count; i++) made->task[i].source = sources[i];
+    ups_status status = UPS_OK;
+    for (int i = 0; i < made->count && status == UPS_OK; i++) status = check_geometry(&made->task[i], error);
+    return hand_out(status, made, tasks);
 }
 
 void ups_tasks_close(ups_tasks *tasks) {

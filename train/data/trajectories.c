@@ -41,6 +41,33 @@ void ups_frames_channels_last(const ups_task *task, const float *frames, int64_t
     }
 }
 
+void ups_frames_from_channels_last(const ups_task *task, const float *frames, int64_t count, float *out) {
+    const int64_t elements = ups_sample_frame_elements(&task->geometry), channels = task->geometry.channels;
+    const int64_t points = elements / channels;
+    if (task->geometry.order == UPS_CHANNELS_LAST || channels == 1) {
+        memcpy(out, frames, (size_t)(count * elements) * sizeof *out);
+        return;
+    }
+    for (int64_t f = 0; f < count; f++, frames += elements, out += elements) {
+        for (int64_t c = 0; c < channels; c++) {
+            for (int64_t p = 0; p < points; p++) out[c * points + p] = frames[p * channels + c];
+        }
+    }
+}
+
+void ups_sample_domain(const ups_sample *sample, double low[UPS_MAX_GRID_DIMS], double high[UPS_MAX_GRID_DIMS]) {
+    for (int a = 0; a < sample->dims; a++) {
+        const double *x = sample->coordinates[a];
+        int64_t n = sample->grid[a];
+        low[a] = 0;
+        high[a] = 1;
+        if (!x || n < 2 || x[n - 1] == x[0]) continue;
+        double half = 0.5 * (x[n - 1] - x[0]) / (double)(n - 1);
+        low[a] = x[0] - half;
+        high[a] = x[n - 1] + half;
+    }
+}
+
 void ups_trajectory_changes(const float *frames, int64_t count, int64_t points, int64_t channels, bool *changes) {
     for (int64_t c = 0; c < channels; c++) {
         for (int64_t f = 1; f < count && !changes[c]; f++) {

@@ -17,6 +17,13 @@ ups_status ups_trajectories_read(const ups_run_config *config, const ups_task *t
 /* A frame, or several, with channels last: (count, points, channels) of frames in the task's order. */
 void ups_frames_channels_last(const ups_task *task, const float *frames, int64_t count, float *out);
 
+/* The other way round, of frames with channels last. */
+void ups_frames_from_channels_last(const ups_task *task, const float *frames, int64_t count, float *out);
+
+/* The domain's edges along each axis. Points are centres of cells, so that it reaches half a cell beyond the outer
+ * ones; 0 and 1 along an axis whose coordinates are not known. */
+void ups_sample_domain(const ups_sample *sample, double low[UPS_MAX_GRID_DIMS], double high[UPS_MAX_GRID_DIMS]);
+
 /* Notes in `changes` (channels) which fields of a trajectory (frames, points, channels) differ between frames; what is
  * true stays true. */
 void ups_trajectory_changes(const float *frames, int64_t count, int64_t points, int64_t channels, bool *changes);

@@ -22,26 +22,12 @@ typedef struct rolling {
     int64_t data_frames; /* that the data have, at the task's stride */
     int64_t elements;    /* of a frame of the data */
     int64_t latent_elements;
-    float *start;       /* (count, given, elements): first frames in the task's order */
-    float *latents;     /* (count, frames, tokens, dim) */
-    float *coordinates; /* (points, dims) */
-    ups_surrogate_state *states;
+    float *start;                       /* (count, given, elements): first frames in the task's order */
+    float *latents;                     /* (count, frames, tokens, dim) */
+    float *coordinates;                 /* (points, dims) */
+    const double **times, **parameters; /* (count) */
     ups_progress *progress;
 } rolling;
-
-/* Points are centres of cells, so the domain reaches half a cell beyond the outer ones. */
-static void find_domain(const ups_sample *sample, ups_rollouts *out) {
-    for (int a = 0; a < sample->dims; a++) {
-        const double *x = sample->coordinates[a];
-        int64_t n = sample->grid[a];
-        out->low[a] = 0;
-        out->high[a] = 1;
-        if (!x || n < 2 || x[n - 1] == x[0]) continue;
-        double half = 0.5 * (x[n - 1] - x[0]) / (double)(n - 1);
-        out->low[a] = x[0] - half;
-        out->high[a] = x[n - 1] + half;
-    }
-}
 
 double ups_rollouts_coordinate(const ups_rollouts *rollouts, int axis, int64_t i) {
     double share = ((double)i + 0.5) / (double)rollouts->grid[axis];
@@ -90,32 +76,25 @@ static ups_status add_trajectory(void *context, int64_t position, const ups_samp
     ups_trajectory_changes(truth, r->data_frames, r->elements / channels, channels, out->solution);
     if (!r->same_grid) free(truth);
     for (int64_t f = 0; f < out->frames; f++) rollout->time[f] = time_of(r, sample, f);
-    if (out->count == 1) find_domain(sample, out);
+    if (out->count == 1) ups_sample_domain(sample, out->low, out->high);
     return UPS_OK;
 }
 
 static ups_status advance(rolling *r, ups_error *error) {
     const ups_rollouts *out = r->out;
-    const int64_t each = r->latent_elements, bundle = ups_surrogate_bundle(r->surrogate);
     for (int64_t i = 0; i < out->count; i++) {
         UPS_TRY(ups_surrogate_encode(r->surrogate, r->start + i * out->given * r->elements, out->given,
-                                     r->latents + i * out->frames * each, error));
+                                     r->latents + i * out->frames * r->latent_elements, error));
+        r->times[i] = out->list[i].time;
+        r->parameters[i] = out->list[i].sample.parameters;
     }
-    for (int64_t f = out->given; f < out->frames; f += bundle) {
-        int64_t left = out->frames - f;
-        for (int64_t i = 0; i < out->count; i++) {
-            const ups_rollout *rollout = &out->list[i];
-            float *latents = r->latents + i * out->frames * each;
-            r->states[i] = (ups_surrogate_state){.given = latents,
-                                                 .given_count = f,
-                                                 .next = latents + f * each,
-                                                 .next_count = left < bundle ? left : bundle,
-                                                 .parameters = rollout->sample.parameters,
-                                                 .dt = rollout->time[f] - rollout->time[f - 1]};
-        }
-        UPS_TRY(ups_surrogate_advance(r->surrogate, r->states, out->count, error));
-    }
-    return UPS_OK;
+    const ups_surrogate_rollouts rollouts = {.latents = r->latents,
+                                             .count = out->count,
+                                             .given = out->given,
+                                             .frames = out->frames,
+                                             .time = r->times,
+                                             .parameters = r->parameters};
+    return ups_surrogate_roll(r->surrogate, &rollouts, error);
 }
 
 static ups_status decode(rolling *r, ups_error *error) {
@@ -160,8 +139,9 @@ static ups_status allocate(rolling *r, int64_t count, ups_error *error) {
     r->start = floats(count * out->given, r->elements);
     r->latents = floats(count * out->frames, r->latent_elements);
     r->coordinates = floats(out->points, r->task->geometry.dims);
-    r->states = calloc((size_t)count, sizeof *r->states);
-    if (!out->list || !out->solution || !r->start || !r->latents || !r->coordinates || !r->states) {
+    r->times = calloc((size_t)count, sizeof *r->times);
+    r->parameters = calloc((size_t)count, sizeof *r->parameters);
+    if (!out->list || !out->solution || !r->start || !r->latents || !r->coordinates || !r->times || !r->parameters) {
         return ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for %lld rollouts", r->task->name, (long long)count);
     }
     ups_grid_coordinates(r->task->geometry.dims, out->grid, r->coordinates);
@@ -209,7 +189,8 @@ ups_status ups_rollouts_run(const ups_run_config *config, const ups_tasks *tasks
     free(r.start);
     free(r.latents);
     free(r.coordinates);
-    free(r.states);
+    free(r.times);
+    free(r.parameters);
     if (status != UPS_OK) ups_rollouts_free(out);
     return status;
 }

@@ -282,6 +282,29 @@ ups_status ups_surrogate_advance(ups_surrogate *s, const ups_surrogate_state *st
     return UPS_OK;
 }
 
+ups_status ups_surrogate_roll(ups_surrogate *s, const ups_surrogate_rollouts *r, ups_error *error) {
+    const int64_t each = s->latent_elements, bundle = s->options.bundle;
+    ups_surrogate_state *states = malloc((size_t)(r->count + 1) * sizeof *states);
+    if (!states) return ups_fail(error, UPS_ERR_MEMORY, "no memory for %lld trajectories", (long long)r->count);
+    ups_status status = UPS_OK;
+    for (int64_t f = r->given; f < r->frames && status == UPS_OK; f += bundle) {
+        const int64_t left = r->frames - f, next = left < bundle ? left : bundle;
+        for (int64_t i = 0; i < r->count; i++) {
+            float *latents = r->latents + i * r->frames * each;
+            states[i] = (ups_surrogate_state){.given = latents,
+                                              .given_count = f,
+                                              .next = latents + f * each,
+                                              .next_count = next,
+                                              .parameters = r->parameters[i],
+                                              .dt = r->time[i][f] - r->time[i][f - 1]};
+        }
+        status = ups_surrogate_advance(s, states, r->count, error);
+        if (status == UPS_OK && r->advanced) status = r->advanced(r->context, next * r->count, error);
+    }
+    free(states);
+    return status;
+}
+
 /* Normalised values of one batch, at one chunk of points, to their place in physical units. */
 static void place(const ups_surrogate *s, int64_t rows, int64_t first_point, int64_t point_count, int64_t points,
                   float *fields) {

@@ -22,6 +22,8 @@ typedef struct ups_surrogate_files {
  * does not hold is the run's. Errors name the file that is missing and what makes it. */
 ups_status ups_surrogate_find(const ups_run_config *config, const char *checkpoint, ups_surrogate_files *files,
                               ups_error *error);
+/* The models that a safetensors file or a directory holds, one of the two or both: paths alone, no hashes. */
+ups_status ups_surrogate_take(const char *path, ups_surrogate_files *files, ups_error *error);
 void ups_surrogate_files_free(ups_surrogate_files *files);
 
 typedef struct ups_surrogate ups_surrogate;
@@ -63,6 +65,19 @@ typedef struct ups_surrogate_state {
 } ups_surrogate_state;
 ups_status ups_surrogate_advance(ups_surrogate *surrogate, const ups_surrogate_state *states, int64_t count,
                                  ups_error *error);
+
+/* Trajectories to advance side by side, to their ends. */
+typedef struct ups_surrogate_rollouts {
+    float
+        *latents; /* (count, frames, tokens, dim): the first `given` of each are there, those behind them are filled */
+    int64_t count, given, frames;
+    const double *const *time;       /* (count) of (frames) seconds each */
+    const double *const *parameters; /* (count) of (parameter_count of the task's source) each */
+    /* After each application: frames that were made since, of all trajectories; an error of its ends it. NULL: none. */
+    ups_status (*advanced)(void *context, int64_t frames, ups_error *error);
+    void *context;
+} ups_surrogate_rollouts;
+ups_status ups_surrogate_roll(ups_surrogate *surrogate, const ups_surrogate_rollouts *rollouts, ups_error *error);
 
 /* Fields (count, points, channels), channels last, of latents (count, tokens, dim) at coordinates (points, dims) in
  * [0, 1]. */

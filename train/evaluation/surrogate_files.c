@@ -86,7 +86,7 @@ static ups_status take_directory(const char *directory, ups_surrogate_files *fil
     if (status == UPS_OK && !any) {
         status = ups_fail(error, UPS_ERR_IO,
                           "%s: a directory without operator.safetensors, autoencoder.safetensors or latest.json; "
-                          "--checkpoint takes a safetensors file or a directory with one of these",
+                          "name a safetensors file or a directory with one of these",
                           directory);
     }
     return status;
@@ -102,6 +102,14 @@ static ups_status take_own(const ups_run_config *config, ups_stage stage, char *
                     "%s: there is no trained %s yet; run `ups train` on this configuration first, or name one with "
                     "--checkpoint",
                     *path, ups_stage_name(stage));
+}
+
+ups_status ups_surrogate_take(const char *path, ups_surrogate_files *files, ups_error *error) {
+    struct stat entry;
+    const bool directory = stat(path, &entry) == 0 && S_ISDIR(entry.st_mode);
+    ups_status status = directory ? take_directory(path, files, error) : take_file(path, files, error);
+    if (status != UPS_OK) ups_surrogate_files_free(files);
+    return status;
 }
 
 ups_status ups_surrogate_find(const ups_run_config *config, const char *checkpoint, ups_surrogate_files *files,
@@ -121,8 +129,7 @@ ups_status ups_surrogate_find(const ups_run_config *config, const char *checkpoi
                                            checkpoint, nearest.name)
                                 : ups_fail_errno(error, "%s: the checkpoint cannot be opened", checkpoint);
         }
-        status =
-            S_ISDIR(entry.st_mode) ? take_directory(checkpoint, files, error) : take_file(checkpoint, files, error);
+        status = ups_surrogate_take(checkpoint, files, error);
     }
     if (status == UPS_OK) status = take_own(config, UPS_STAGE_AUTOENCODER, &files->autoencoder, error);
     if (status == UPS_OK) status = take_own(config, UPS_STAGE_OPERATOR, &files->op, error);

@@ -15,8 +15,8 @@ static ups_status run(const ups_stage_request *request, ups_error *error) {
 }
 
 static const char *needless(const ups_run_config *config) {
-    return config->data.residency == UPS_DATA_ENCODE ? "not built, since the operator does without (residency: encode)"
-                                                     : NULL;
+    return config->data.residency == UPS_RUN_ENCODE ? "not built, since the operator does without (residency: encode)"
+                                                    : NULL;
 }
 
 extern const ups_stage_class ups_stage_cache;

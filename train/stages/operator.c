@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "pipeline/convert.h"
+#include "train/data/described.h"
 #include "train/data/encoding/encoding_source.h"
 #include "train/data/latents.h"
 #include "train/data/origin.h"
@@ -492,6 +493,11 @@ static ups_status find_origin(const void *context, json_t **origin, ups_error *e
     return *origin ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
 }
 
+static json_t *describe_model(const void *context) {
+    const operator_stage *o = context;
+    return ups_described_tell(o->config, o->tasks);
+}
+
 /* ---- the stage ------------------------------------------------------------------------------------------------- */
 
 /* Of a trajectory at a variant's stride. */
@@ -550,7 +556,7 @@ static ups_status check_windows(const operator_stage *o, ups_error *error) {
 static void choose_encoding(operator_stage *o) {
     for (int s = 0; s < UPS_SPLIT_COUNT; s++) {
         for (int t = 0; t < o->tasks->count; t++) {
-            bool cached = o->request->done & 1u << UPS_STAGE_CACHE && o->config->data.residency == UPS_DATA_AUTO;
+            bool cached = o->request->done & 1u << UPS_STAGE_CACHE && o->config->data.residency == UPS_RUN_AUTO;
             o->encodes[s][t] = !cached && ups_latents_encode(o->config, &o->tasks->task[t], (ups_split)s);
         }
     }
@@ -567,7 +573,7 @@ static void say_encoding(const operator_stage *o) {
         }
     }
     if (!first) return;
-    if (o->config->data.residency == UPS_DATA_ENCODE)
+    if (o->config->data.residency == UPS_RUN_ENCODE)
         ups_log(UPS_LOG_INFO, "operator: fields are encoded on the fly (residency: encode)");
     else
         ups_log(UPS_LOG_INFO,
@@ -605,7 +611,8 @@ static ups_stage_description describe(operator_stage *o, const ups_stage_request
         .find_samples = find_samples,
         .upload = upload,
         .initialise = initialise,
-        .find_origin = find_origin};
+        .find_origin = find_origin,
+        .describe_model = describe_model};
 }
 
 static void release(operator_stage *o) {

@@ -19,7 +19,7 @@ static bool find_load(const ups_stage_training *t, int task, ups_split split, bo
 }
 
 bool ups_stage_training_draws_on_device(const ups_stage_training *t) {
-    return t->config->data.residency == UPS_DATA_DEVICE && ups_feed_can_keep_on(t->request->session->device);
+    return t->config->data.residency == UPS_RUN_DEVICE && ups_feed_can_keep_on(t->request->session->device);
 }
 
 ups_loader_options ups_stage_training_loader_options(const ups_stage_training *t, int64_t step) {

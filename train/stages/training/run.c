@@ -209,8 +209,13 @@ static ups_status open_loader(ups_stage_training *t, int64_t step, ups_error *er
 
 static ups_status export_model(const ups_stage_training *t, ups_error *error) {
     char *path = ups_run_model_path(t->config, t->stage->stage);
-    ups_status status = path ? ups_model_export(path, t->parameters, t->optimizer, t->origin, error)
-                             : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    json_t *told = t->origin ? json_copy(t->origin) : json_object();
+    json_t *besides = t->stage->describe_model ? t->stage->describe_model(t->stage->context) : json_object();
+    const bool had = path && besides && json_object_update(told, besides) == 0;
+    ups_status status = had ? ups_model_export(path, t->parameters, t->optimizer, told, error)
+                            : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    json_decref(told);
+    json_decref(besides);
     free(path);
     return status;
 }

@@ -70,6 +70,9 @@ typedef struct ups_stage_description {
                          const int *task_of, const ups_stage_draw *draw, ups_error *error);
     /* What the model belongs to (origin.h): a new reference. */
     ups_status (*find_origin)(const void *context, json_t **origin, ups_error *error);
+    /* What the finished model's file tells besides: a new reference to an object of texts, NULL when out of memory.
+     * NULL: nothing. */
+    json_t *(*describe_model)(const void *context);
 } ups_stage_description;
 
 ups_status ups_stage_training_plan(const ups_stage_description *stage, const ups_stage_request *request,

@@ -9,6 +9,7 @@ from ctypes import POINTER, c_char, c_char_p, c_double, c_int, c_int32, c_int64,
 SONAME = "libups.so.0"
 NEEDED = 100  # what ups.h calls UPS_DATA_VERSION
 MAX_RANK = 5
+MAX_DIMS = 3
 
 FLOAT32, FLOAT16, FLOAT64 = 1, 2, 3
 SEQUENTIAL, ONE_TASK_PER_BATCH, IN_PLACE, DIRECT, SKIP_BAD = 1, 2, 4, 8, 16
@@ -94,6 +95,28 @@ class Statistics(Sized):
                 ("slots", c_int32)]
 
 
+class CModelOptions(Sized):
+    _fields_ = [("size", c_size_t), ("device", c_char_p), ("threads", c_int32)]
+
+
+class CModelTask(Sized):
+    _fields_ = [("size", c_size_t), ("name", c_char_p), ("channel_count", c_int32), ("channel_names", POINTER(c_char_p)),
+                ("dims", c_int32), ("grid", c_int64 * MAX_DIMS), ("axes", c_char_p * MAX_DIMS), ("low", c_double * MAX_DIMS),
+                ("high", c_double * MAX_DIMS), ("periodic", c_int32), ("parameter_count", c_int32),
+                ("parameter_names", POINTER(c_char_p)), ("dt", c_double), ("time_units", c_char_p), ("steps", c_int64),
+                ("history", c_int32), ("bundle", c_int32), ("tokens", c_int64), ("dim", c_int64)]
+
+
+PROGRESS = ctypes.CFUNCTYPE(c_int32, c_void_p, c_int64, c_int64)
+
+
+class CModelRequest(Sized):
+    _fields_ = [("size", c_size_t), ("trajectories", c_int64), ("given", c_int64), ("steps", c_int64), ("grid", c_int64 * MAX_DIMS),
+                ("resolution", c_int64 * MAX_DIMS), ("frames", c_void_p), ("frame_bytes", c_size_t), ("parameters", c_void_p),
+                ("dt", c_void_p), ("fields", c_void_p), ("field_bytes", c_size_t), ("latents", c_void_p), ("latent_bytes", c_size_t),
+                ("progress", PROGRESS), ("progress_context", c_void_p)]
+
+
 STATUS = object()  # of a function that can fail, and then says so in a last argument
 
 _PROTOTYPES = {
@@ -113,6 +136,12 @@ _PROTOTYPES = {
     "loader_position": (c_int64, [c_void_p]),
     "loader_epoch_batches": (c_int64, [c_void_p]),
     "loader_describe": (STATUS, [c_void_p, POINTER(Statistics)]),
+    "model_open": (STATUS, [c_char_p, POINTER(CModelOptions), POINTER(c_void_p)]),
+    "model_close": (None, [c_void_p]),
+    "model_task_count": (c_int32, [c_void_p]),
+    "model_device": (c_char_p, [c_void_p]),
+    "model_describe": (STATUS, [c_void_p, c_int32, POINTER(CModelTask)]),
+    "model_predict": (STATUS, [c_void_p, c_int32, POINTER(CModelRequest)]),
 }
 
 
@@ -124,7 +153,7 @@ class Library:
         loaded = ctypes.CDLL(path)
         try:
             for name, (result, arguments) in _PROTOTYPES.items():
-                function = getattr(loaded, "ups_data_" + name)
+                function = getattr(loaded, "ups_" + name if name.startswith("model_") else "ups_data_" + name)
                 fails = result is STATUS
                 function.restype = c_int if fails else result
                 function.argtypes = [*arguments, POINTER(CError)] if fails else arguments

@@ -1,0 +1,360 @@
+#include "train/data/described.h"
+
+#include "base/config/as_json.h"
+#include "model/parameters/safetensors.h"
+#include "train/config/load.h"
+#include "train/data/normalisation.h"
+#include "train/data/trajectories.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CONFIG_KEY "ups.config"
+#define MOST_POINTS ((int64_t)1 << 31) /* of a grid, times channels */
+#define MOST_FRAMES ((int64_t)1 << 24)
+
+static void fields_key(const char *task, char key[128]) {
+    snprintf(key, 128, "%s.fields", task); /* names of tasks have at most 64 letters */
+}
+
+/* ---- telling ---------------------------------------------------------------------------------------------------- */
+
+static json_t *text_or_null(const char *text) {
+    return text ? json_string(text) : json_null();
+}
+
+static json_t *describe_fields(const ups_task *task) {
+    static const char *const axes[] = {"x", "y", "z"};
+    const ups_sample *geometry = &task->geometry;
+    double low[UPS_MAX_GRID_DIMS], high[UPS_MAX_GRID_DIMS];
+    ups_sample_domain(geometry, low, high);
+    json_t *channels = json_array(), *grid = json_array(), *names = json_array(), *lows = json_array(),
+           *highs = json_array();
+    for (int64_t c = 0; c < geometry->channels; c++)
+        json_array_append_new(channels, json_string(task->source->channel_names[c]));
+    for (int a = 0; a < geometry->dims; a++) {
+        json_array_append_new(grid, json_integer(geometry->grid[a]));
+        json_array_append_new(names, json_string(geometry->axis_names[a] ? geometry->axis_names[a] : axes[a]));
+        json_array_append_new(lows, json_real(low[a]));
+        json_array_append_new(highs, json_real(high[a]));
+    }
+    const int64_t stride = task->config->stride;
+    json_t *fields = json_pack("{s:o, s:o, s:o, s:o, s:o}", "channels", channels, "grid", grid, "axes", names, "low",
+                               lows, "high", highs);
+    json_object_set_new(fields, "order",
+                        json_string(geometry->order == UPS_CHANNELS_FIRST ? "channels_first" : "channels_last"));
+    json_object_set_new(fields, "periodic", json_boolean(geometry->periodic));
+    json_object_set_new(fields, "dt", json_real(geometry->time[stride] - geometry->time[0]));
+    json_object_set_new(fields, "stride", json_integer(stride));
+    json_object_set_new(fields, "frames", json_integer(geometry->times));
+    json_object_set_new(fields, "time_units", text_or_null(geometry->time_units));
+    return fields;
+}
+
+/* Of the configuration what graphs depend on: nothing of paths, threads or training. */
+static json_t *describe_config(const ups_run_config *config) {
+    static const char *const of_task[] = {"name", "patch", "stride", "strides"};
+    json_t *all = ups_config_as_json(&ups_run_schema, config), *tasks = json_array(), *task;
+    size_t index;
+    json_array_foreach(json_object_get(all, "tasks"), index, task) {
+        json_t *kept = json_object();
+        for (size_t k = 0; k < sizeof of_task / sizeof *of_task; k++)
+            json_object_set(kept, of_task[k], json_object_get(task, of_task[k]));
+        json_array_append_new(tasks, kept);
+    }
+    json_t *described = json_pack("{s:O?, s:O?, s:o}", "model", json_object_get(all, "model"), "precision",
+                                  json_object_get(all, "precision"), "tasks", tasks);
+    json_decref(all);
+    return described;
+}
+
+static bool tell(json_t *texts, const char *key, json_t *document) {
+    char *text = document ? json_dumps(document, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    const bool told = text && json_object_set_new(texts, key, json_string(text)) == 0;
+    free(text);
+    json_decref(document);
+    return told;
+}
+
+json_t *ups_described_tell(const ups_run_config *config, const ups_tasks *tasks) {
+    json_t *texts = json_object();
+    bool told = texts && tell(texts, CONFIG_KEY, describe_config(config));
+    for (int t = 0; t < tasks->count && told; t++) {
+        char key[128];
+        fields_key(tasks->task[t].name, key);
+        told = tell(texts, key, describe_fields(&tasks->task[t]));
+    }
+    if (told) return texts;
+    json_decref(texts);
+    return NULL;
+}
+
+ups_status ups_described_is_told(const char *op, bool *told, ups_error *error) {
+    ups_safetensors *file = NULL;
+    UPS_TRY(ups_safetensors_open(op, &file, error));
+    *told = ups_safetensors_metadata(file, CONFIG_KEY) != NULL;
+    ups_safetensors_close(file);
+    return UPS_OK;
+}
+
+/* ---- a source of nothing but what is told ----------------------------------------------------------------------- */
+
+typedef struct told_source {
+    ups_source source;
+    ups_sample sample;
+    double *time;
+    char **channel_names, **parameter_names, **axis_names;
+    char *time_units, *file;
+    const char *files[1];
+} told_source;
+
+static void free_texts(char **texts, int64_t count) {
+    for (int64_t i = 0; texts && i < count; i++) free(texts[i]);
+    free(texts);
+}
+
+static void close_told(ups_source *source) {
+    told_source *told = (told_source *)source;
+    free(told->time);
+    free_texts(told->channel_names, told->source.channels);
+    free_texts(told->parameter_names, told->source.parameter_count);
+    free_texts(told->axis_names, told->sample.dims);
+    free(told->time_units);
+    free(told->file);
+    free(told);
+}
+
+static ups_status describe_told(const ups_source *source, int64_t index, ups_sample *sample, ups_error *error) {
+    (void)index;
+    (void)error;
+    *sample = ((const told_source *)source)->sample;
+    return UPS_OK;
+}
+
+static const ups_source_class told_class = {.kind = "told", .describe = describe_told, .close = close_told};
+
+/* A list of texts, as many as there are; NULL when out of memory. */
+static char **copy_texts(const json_t *list) {
+    const size_t count = json_array_size(list);
+    char **texts = calloc(count + 1, sizeof *texts);
+    for (size_t i = 0; i < count && texts; i++) {
+        texts[i] = strdup(json_string_value(json_array_get(list, i)));
+        if (texts[i]) continue;
+        free_texts(texts, (int64_t)i);
+        texts = NULL;
+    }
+    return texts;
+}
+
+static bool are_texts(const json_t *list, size_t least, size_t most) {
+    size_t index;
+    json_t *entry;
+    if (!json_is_array(list) || json_array_size(list) < least || json_array_size(list) > most) return false;
+    json_array_foreach((json_t *)list, index, entry) {
+        if (!json_is_string(entry)) return false;
+    }
+    return true;
+}
+
+static bool are_numbers(const json_t *list, int count) {
+    if (!json_is_array(list) || json_array_size(list) != (size_t)count) return false;
+    for (int i = 0; i < count; i++) {
+        const json_t *entry = json_array_get(list, (size_t)i);
+        if (!json_is_number(entry) || !isfinite(json_number_value(entry))) return false;
+    }
+    return true;
+}
+
+/* The key of `fields` that is not what it should be; NULL: all are. */
+static const char *find_fault(const json_t *fields, const ups_task_config *task) {
+    const json_t *grid = json_object_get(fields, "grid"), *dt = json_object_get(fields, "dt"),
+                 *frames = json_object_get(fields, "frames"), *units = json_object_get(fields, "time_units");
+    const char *order = json_string_value(json_object_get(fields, "order"));
+    const int dims = (int)json_array_size(grid);
+    if (!are_texts(json_object_get(fields, "channels"), 1, 65536)) return "channels";
+    if (!json_is_array(grid) || dims < 1 || dims > UPS_MAX_GRID_DIMS) return "grid";
+    int64_t elements = (int64_t)json_array_size(json_object_get(fields, "channels"));
+    for (int a = 0; a < dims; a++) {
+        const int64_t points = json_integer_value(json_array_get(grid, (size_t)a));
+        if (points < 1 || points > MOST_POINTS / elements) return "grid";
+        elements *= points;
+    }
+    if (!are_texts(json_object_get(fields, "axes"), (size_t)dims, (size_t)dims)) return "axes";
+    if (!order || (strcmp(order, "channels_last") != 0 && strcmp(order, "channels_first") != 0)) return "order";
+    if (!json_is_boolean(json_object_get(fields, "periodic"))) return "periodic";
+    if (!are_numbers(json_object_get(fields, "low"), dims)) return "low";
+    if (!are_numbers(json_object_get(fields, "high"), dims)) return "high";
+    if (!json_is_number(dt) || !isfinite(json_number_value(dt))) return "dt";
+    if (json_integer_value(json_object_get(fields, "stride")) != task->stride) return "stride";
+    if (json_integer_value(frames) <= task->stride || json_integer_value(frames) > MOST_FRAMES) return "frames";
+    if (units && !json_is_null(units) && !json_is_string(units)) return "time_units";
+    return NULL;
+}
+
+static ups_status fail_to_fit(const char *path, const char *task, const char *key, ups_error *error) {
+    return ups_fail(error, UPS_ERR_FORMAT,
+                    "%s: task %s: '%s' of what the file tells of its fields is missing or cannot be; restore the file, "
+                    "or write it again with `ups export`",
+                    path, task, key);
+}
+
+/* Names of the parameters that the operator is told; an empty list where it says nothing of them. */
+static ups_status read_parameters(const ups_safetensors *file, const char *path, const char *task, json_t **names,
+                                  ups_error *error) {
+    char key[128];
+    snprintf(key, sizeof key, "%s.parameters", task);
+    const char *text = ups_safetensors_metadata(file, key);
+    json_t *parameters = text ? json_loads(text, JSON_DECODE_ANY, NULL) : json_array();
+    *names = json_incref(json_is_object(parameters) ? json_object_get(parameters, "names") : parameters);
+    json_decref(parameters);
+    if (are_texts(*names, 0, 4096)) return UPS_OK;
+    json_decref(*names);
+    return fail_to_fit(path, task, "parameters", error);
+}
+
+static ups_status make_source(const char *path, const json_t *fields, const json_t *parameters, const char *task,
+                              ups_source **source, ups_error *error) {
+    const json_t *channels = json_object_get(fields, "channels"), *grid = json_object_get(fields, "grid"),
+                 *units = json_object_get(fields, "time_units");
+    told_source *told = calloc(1, sizeof *told);
+    if (!told) return ups_fail(error, UPS_ERR_MEMORY, "%s: task %s: out of memory", path, task);
+    ups_sample *sample = &told->sample;
+    told->file = strdup(path);
+    told->files[0] = told->file;
+    told->source = (ups_source){.class = &told_class, .count = 1, .file_count = 1, .files = told->files};
+    told->channel_names = copy_texts(channels);
+    told->parameter_names = copy_texts(parameters);
+    told->axis_names = copy_texts(json_object_get(fields, "axes"));
+    if (json_is_string(units)) told->time_units = strdup(json_string_value(units));
+    if (told->channel_names) told->source.channels = (int64_t)json_array_size(channels);
+    if (told->parameter_names) told->source.parameter_count = (int)json_array_size(parameters);
+    *sample = (ups_sample){.name = task,
+                           .times = json_integer_value(json_object_get(fields, "frames")),
+                           .channels = told->source.channels,
+                           .dims = told->axis_names ? (int)json_array_size(grid) : 0,
+                           .grid = {1, 1, 1},
+                           .dtype = UPS_F32,
+                           .periodic = json_is_true(json_object_get(fields, "periodic")),
+                           .time_units = told->time_units};
+    if (strcmp(json_string_value(json_object_get(fields, "order")), "channels_last") == 0)
+        sample->order = UPS_CHANNELS_LAST;
+    else
+        sample->order = UPS_CHANNELS_FIRST;
+    told->time = malloc((size_t)sample->times * sizeof *told->time);
+    if (!told->file || !told->channel_names || !told->parameter_names || !told->axis_names || !told->time ||
+        (json_is_string(units) && !told->time_units)) {
+        close_told(&told->source);
+        return ups_fail(error, UPS_ERR_MEMORY, "%s: task %s: out of memory", path, task);
+    }
+    for (int a = 0; a < sample->dims; a++) {
+        sample->grid[a] = json_integer_value(json_array_get(grid, (size_t)a));
+        sample->axis_names[a] = told->axis_names[a];
+    }
+    const double interval = json_number_value(json_object_get(fields, "dt")) /
+                            (double)json_integer_value(json_object_get(fields, "stride"));
+    for (int64_t f = 0; f < sample->times; f++) told->time[f] = (double)f * interval;
+    sample->time = told->time;
+    told->source.channel_names = (const char *const *)told->channel_names;
+    told->source.parameter_names = (const char *const *)told->parameter_names;
+    *source = &told->source;
+    return UPS_OK;
+}
+
+/* ---- opening ---------------------------------------------------------------------------------------------------- */
+
+/* What is told is what a configuration may hold; what it must hold besides is filled in. */
+static ups_status read_config(const char *path, const char *text, ups_run_config **config, ups_error *error) {
+    json_t *told = json_loads(text, 0, NULL), *task;
+    size_t index;
+    json_object_set_new(told, "output", json_string("described"));
+    json_array_foreach(json_object_get(told, "tasks"), index, task)
+        json_object_set_new(task, "files", json_pack("[s]", path));
+    char *whole = told ? json_dumps(told, 0) : NULL;
+    json_decref(told);
+    if (!whole) {
+        return ups_fail(error, UPS_ERR_FORMAT,
+                        "%s: '" CONFIG_KEY "' of what the file tells is no JSON object; restore the file, or write it "
+                        "again with `ups export`",
+                        path);
+    }
+    ups_status status = ups_run_config_load_text(path, whole, config, error);
+    free(whole);
+    if (status != UPS_OK) {
+        ups_fail_within(error, "%s: the configuration that the file tells cannot be used", path);
+        status = error && error->code == UPS_ERR_MEMORY ? UPS_ERR_MEMORY : UPS_ERR_FORMAT;
+        if (error) error->code = status;
+    }
+    return status;
+}
+
+static ups_status open_source(const ups_safetensors *file, const char *path, const ups_described_grid *other, int index,
+                              const ups_task_config *task, ups_described_task *described, ups_source **source,
+                              ups_error *error) {
+    char key[128];
+    fields_key(task->name, key);
+    const char *text = ups_safetensors_metadata(file, key);
+    json_t *fields = text ? json_loads(text, 0, NULL) : NULL, *parameters = NULL;
+    const char *fault = fields ? find_fault(fields, task) : key;
+    ups_status status = fault ? fail_to_fit(path, task->name, fault, error) : UPS_OK;
+    if (status == UPS_OK && other && other->task == index) {
+        json_t *grid = json_array();
+        for (size_t a = 0; a < json_array_size(json_object_get(fields, "axes")); a++)
+            json_array_append_new(grid, json_integer(other->points[a]));
+        json_object_set_new(fields, "grid", grid);
+    }
+    if (status == UPS_OK) status = read_parameters(file, path, task->name, &parameters, error);
+    if (status == UPS_OK) status = make_source(path, fields, parameters, task->name, source, error);
+    for (size_t a = 0; a < UPS_MAX_GRID_DIMS && status == UPS_OK; a++) {
+        described->low[a] = json_number_value(json_array_get(json_object_get(fields, "low"), a));
+        described->high[a] = json_number_value(json_array_get(json_object_get(fields, "high"), a));
+    }
+    described->dt = json_number_value(json_object_get(fields, "dt"));
+    json_decref(fields);
+    json_decref(parameters);
+    return status;
+}
+
+static ups_status open_tasks(const ups_safetensors *file, const char *op, const char *autoencoder,
+                             const ups_described_grid *other, ups_described *d, ups_error *error) {
+    const char *config = ups_safetensors_metadata(file, CONFIG_KEY);
+    if (!config) {
+        return ups_fail(error, UPS_ERR_FORMAT,
+                        "%s: the model does not tell of the fields that it was trained on, which models of earlier "
+                        "versions did not; `ups export RUN -o FILE`, where its data are, writes one that does",
+                        op);
+    }
+    UPS_TRY(read_config(op, config, &d->config, error));
+    const unsigned count = d->config->task_count;
+    ups_source **sources = calloc(count, sizeof(ups_source *));
+    d->task = calloc(count, sizeof *d->task);
+    ups_status status = sources && d->task ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "%s: out of memory", op);
+    for (unsigned t = 0; t < count && status == UPS_OK; t++)
+        status = open_source(file, op, other, (int)t, &d->config->tasks[t], &d->task[t], &sources[t], error);
+    if (status == UPS_OK) {
+        status = ups_tasks_of_sources(d->config, sources, &d->tasks, error);
+    } else {
+        for (unsigned t = 0; sources && t < count; t++) ups_source_close(sources[t]);
+    }
+    free(sources);
+    if (status == UPS_OK) status = ups_tasks_normalise_by_model(d->tasks, autoencoder, error);
+    return status == UPS_OK ? ups_tasks_condition_as_trained(d->tasks, op, error) : status;
+}
+
+ups_status ups_described_open(const char *op, const char *autoencoder, const ups_described_grid *other,
+                              ups_described *described, ups_error *error) {
+    ups_safetensors *file = NULL;
+    *described = (ups_described){0};
+    UPS_TRY(ups_safetensors_open(op, &file, error));
+    ups_status status = open_tasks(file, op, autoencoder, other, described, error);
+    ups_safetensors_close(file);
+    if (status != UPS_OK) ups_described_close(described);
+    return status;
+}
+
+void ups_described_close(ups_described *described) {
+    ups_tasks_close(described->tasks);
+    ups_run_config_free(described->config);
+    free(described->task);
+    *described = (ups_described){0};
+}

@@ -1,0 +1,324 @@
+#include "train/evaluation/predictor.h"
+
+#include "model/nets/blocks.h"
+#include "train/data/latents.h"
+#include "train/data/trajectories.h"
+#include "train/evaluation/surrogate.h"
+#include "train/networks.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { KINDS = 4, FRAMES_DECODED_AT_ONCE = 64 };
+
+/* A surrogate of one task, for as many trajectories and for such grids. */
+typedef struct prediction_kind {
+    int task;
+    int64_t count, grid[UPS_MAX_GRID_DIMS], resolution[UPS_MAX_GRID_DIMS];
+    ups_described described; /* what the surrogate borrows */
+    ups_surrogate *surrogate;
+    int64_t used; /* when it was, last */
+} prediction_kind;
+
+struct ups_predictor {
+    ups_surrogate_files files;
+    ups_device *device;
+    ups_described described;
+    prediction_kind kinds[KINDS];
+    int64_t predictions;
+};
+
+/* ---- opening ---------------------------------------------------------------------------------------------------- */
+
+static ups_status find_files(const char *path, ups_surrogate_files *files, ups_error *error) {
+    struct stat entry;
+    if (stat(path, &entry) != 0) return ups_fail_errno(error, "%s: the model cannot be opened", path);
+    UPS_TRY(ups_surrogate_take(path, files, error));
+    if (files->op && files->autoencoder) {
+        UPS_TRY(ups_file_hash(files->autoencoder, files->autoencoder_hash, error));
+        return ups_file_hash(files->op, files->operator_hash, error);
+    }
+    return ups_fail(error, UPS_ERR_IO,
+                    "%s: there is %s in it, but no trained %s; name the directory of a run that has finished, or a "
+                    "file that `ups export` wrote",
+                    path, files->op ? "an operator" : "an autoencoder", files->op ? "autoencoder" : "operator");
+}
+
+ups_status ups_predictor_open(const char *path, const ups_device_options *device, ups_predictor **predictor,
+                              ups_error *error) {
+    ups_predictor *p = calloc(1, sizeof *p);
+    if (!p) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a predictor");
+    ups_status status = find_files(path, &p->files, error);
+    if (status == UPS_OK) {
+        status = ups_described_open(p->files.op, p->files.autoencoder, NULL, &p->described, error);
+    }
+    if (status == UPS_OK) status = ups_device_open(device, &p->device, error);
+    if (status != UPS_OK) {
+        ups_predictor_close(p);
+        return status;
+    }
+    *predictor = p;
+    return UPS_OK;
+}
+
+static void close_kind(prediction_kind *kind) {
+    ups_surrogate_close(kind->surrogate);
+    ups_described_close(&kind->described);
+    *kind = (prediction_kind){0};
+}
+
+void ups_predictor_close(ups_predictor *predictor) {
+    if (!predictor) return;
+    for (int k = 0; k < KINDS; k++) close_kind(&predictor->kinds[k]);
+    ups_described_close(&predictor->described);
+    ups_device_close(predictor->device);
+    ups_surrogate_files_free(&predictor->files);
+    free(predictor);
+}
+
+const ups_described *ups_predictor_describe(const ups_predictor *predictor) {
+    return &predictor->described;
+}
+
+const char *ups_predictor_device(const ups_predictor *predictor) {
+    return predictor->device->class->name;
+}
+
+ups_operator_options ups_predictor_operator(const ups_predictor *predictor, int task) {
+    const ups_described *d = &predictor->described;
+    return ups_run_operator(d->config, d->tasks, &d->tasks->task[task]);
+}
+
+/* ---- kinds of predictions --------------------------------------------------------------------------------------- */
+
+static bool is_of_kind(const prediction_kind *kind, const prediction_kind *wanted) {
+    return kind->surrogate && kind->task == wanted->task && kind->count == wanted->count &&
+           memcmp(kind->grid, wanted->grid, sizeof kind->grid) == 0 &&
+           memcmp(kind->resolution, wanted->resolution, sizeof kind->resolution) == 0;
+}
+
+static ups_status describe_grid(const ups_predictor *p, int task, const int64_t grid[UPS_MAX_GRID_DIMS],
+                                ups_described *described, ups_error *error) {
+    ups_described_grid other = {.task = task};
+    memcpy(other.points, grid, sizeof other.points);
+    return ups_described_open(p->files.op, p->files.autoencoder, &other, described, error);
+}
+
+static int64_t points_of(const int64_t *grid, int dims) {
+    int64_t points = 1;
+    for (int a = 0; a < dims; a++) points *= grid[a];
+    return points;
+}
+
+static ups_status open_kind(const ups_predictor *p, prediction_kind *kind, ups_error *error) {
+    UPS_TRY(describe_grid(p, kind->task, kind->grid, &kind->described, error));
+    const ups_described *d = &kind->described;
+    const ups_surrogate_use use = {.points = points_of(kind->resolution, d->tasks->task[kind->task].geometry.dims),
+                                   .states = kind->count,
+                                   .at_grid_points = memcmp(kind->grid, kind->resolution, sizeof kind->grid) == 0};
+    return ups_surrogate_open(d->config, d->tasks, kind->task, p->device, &p->files, use, &kind->surrogate, error);
+}
+
+/* The kind that is wanted; of those kept the one that was used longest ago makes room. */
+static ups_status find_kind(ups_predictor *p, const prediction_kind *wanted, prediction_kind **found,
+                            ups_error *error) {
+    prediction_kind *oldest = &p->kinds[0];
+    for (int k = 0; k < KINDS; k++) {
+        prediction_kind *kind = &p->kinds[k];
+        if (kind->used < oldest->used) oldest = kind;
+        if (!is_of_kind(kind, wanted)) continue;
+        kind->used = ++p->predictions;
+        *found = kind;
+        return UPS_OK;
+    }
+    close_kind(oldest);
+    *oldest = *wanted;
+    ups_status status = open_kind(p, oldest, error);
+    if (status != UPS_OK) {
+        close_kind(oldest);
+        return status;
+    }
+    oldest->used = ++p->predictions;
+    *found = oldest;
+    return UPS_OK;
+}
+
+ups_status ups_predictor_latents(ups_predictor *p, int task, const int64_t grid[UPS_MAX_GRID_DIMS],
+                                 ups_latent_shape *shape, ups_error *error) {
+    ups_described described;
+    if (grid[0] == 0) {
+        *shape = ups_task_latents(p->described.config, &p->described.tasks->task[task]);
+        return UPS_OK;
+    }
+    UPS_TRY(describe_grid(p, task, grid, &described, error));
+    *shape = ups_task_latents(described.config, &described.tasks->task[task]);
+    ups_described_close(&described);
+    return UPS_OK;
+}
+
+/* ---- predicting ------------------------------------------------------------------------------------------------- */
+
+typedef struct predicting {
+    const ups_prediction *asked;
+    const ups_task *task; /* of the kind's grid */
+    ups_surrogate *surrogate;
+    int64_t frames, elements, points, latent_elements; /* frames: of a trajectory; elements: of a given frame */
+    float *given;                                      /* (given, elements), in the task's order of channels */
+    float *latents;
+    float *coordinates;
+    double *times; /* (count, frames) */
+    const double **time, **parameters;
+    int64_t done, all; /* frames, each advanced and decoded */
+} predicting;
+
+static ups_status go_on(predicting *r, int64_t frames, ups_error *error) {
+    r->done += frames;
+    if (!r->asked->go_on || r->asked->go_on(r->asked->context, r->done, r->all)) return UPS_OK;
+    return ups_fail(error, UPS_ERR_CANCELLED, "the prediction was cancelled");
+}
+
+static ups_status advanced(void *context, int64_t frames, ups_error *error) {
+    return go_on(context, frames, error);
+}
+
+static bool all_finite(const float *values, int64_t count) {
+    for (int64_t i = 0; i < count; i++)
+        if (!isfinite(values[i])) return false;
+    return true;
+}
+
+static ups_status encode(predicting *r, ups_error *error) {
+    const ups_prediction *asked = r->asked;
+    for (int64_t i = 0; i < asked->count; i++) {
+        const float *frames = asked->frames + i * asked->given * r->elements;
+        if (!all_finite(frames, asked->given * r->elements)) {
+            return ups_fail(error, UPS_ERR_NUMERIC,
+                            "task %s: the frames given of trajectory %lld hold NaN or Inf, which no prediction can "
+                            "begin with",
+                            r->task->name, (long long)i);
+        }
+        ups_frames_from_channels_last(r->task, frames, asked->given, r->given);
+        UPS_TRY(ups_surrogate_encode(r->surrogate, r->given, asked->given,
+                                     r->latents + i * r->frames * r->latent_elements, error));
+    }
+    return UPS_OK;
+}
+
+static ups_status decode(predicting *r, ups_error *error) {
+    const ups_prediction *asked = r->asked;
+    const int64_t all = asked->count * r->frames;
+    for (int64_t first = 0; first < all; first += FRAMES_DECODED_AT_ONCE) {
+        const int64_t left = all - first, frames = left < FRAMES_DECODED_AT_ONCE ? left : FRAMES_DECODED_AT_ONCE;
+        UPS_TRY(ups_surrogate_decode(r->surrogate, r->latents + first * r->latent_elements, frames, r->coordinates,
+                                     r->points, asked->fields + first * r->points * r->task->geometry.channels, error));
+        UPS_TRY(go_on(r, frames, error));
+    }
+    return UPS_OK;
+}
+
+static ups_status allocate(predicting *r, double dt, ups_error *error) {
+    const ups_prediction *asked = r->asked;
+    const size_t count = (size_t)asked->count;
+    r->given = malloc((size_t)(asked->given * r->elements) * sizeof *r->given);
+    r->latents =
+        asked->latents ? asked->latents : malloc(count * (size_t)(r->frames * r->latent_elements) * sizeof *r->latents);
+    r->coordinates = malloc((size_t)(r->points * r->task->geometry.dims) * sizeof *r->coordinates);
+    r->times = malloc(count * (size_t)r->frames * sizeof *r->times);
+    r->time = malloc(count * sizeof *r->time);
+    r->parameters = malloc(count * sizeof *r->parameters);
+    double *none = NULL;
+    const int known = r->task->source->parameter_count;
+    if (!asked->parameters) none = malloc((size_t)(known + 1) * sizeof *none);
+    if (!r->given || !r->latents || !r->coordinates || !r->times || !r->time || !r->parameters ||
+        (!asked->parameters && !none)) {
+        free(none);
+        return ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for %lld predictions of %lld frames", r->task->name,
+                        (long long)asked->count, (long long)r->frames);
+    }
+    for (int p = 0; p < known && none; p++) none[p] = (double)NAN;
+    for (int64_t i = 0; i < asked->count; i++) {
+        const double step = asked->dt && !isnan(asked->dt[i]) ? asked->dt[i] : dt;
+        for (int64_t f = 0; f < r->frames; f++) r->times[i * r->frames + f] = (double)f * step;
+        r->time[i] = r->times + i * r->frames;
+        r->parameters[i] = none ? none : asked->parameters + i * known;
+    }
+    return UPS_OK;
+}
+
+static void release(predicting *r) {
+    if (r->parameters && !r->asked->parameters) free((void *)r->parameters[0]);
+    if (r->latents != r->asked->latents) free(r->latents);
+    free(r->given);
+    free(r->coordinates);
+    free(r->times);
+    free(r->time);
+    free(r->parameters);
+}
+
+static ups_status check(const ups_predictor *p, const ups_prediction *asked, ups_error *error) {
+    const int64_t most = (int64_t)1 << 31;
+    const ups_task *task = &p->described.tasks->task[asked->task];
+    if (asked->count < 1 || asked->given < 1 || asked->steps < 0 || !asked->frames || asked->count > most ||
+        asked->given > most || asked->steps > most) {
+        return ups_fail(error, UPS_ERR_ARGUMENT,
+                        "task %s: a prediction is of one trajectory or more, begins with one frame or more, and takes "
+                        "no negative number of steps",
+                        task->name);
+    }
+    const int64_t *const grids[] = {asked->grid, asked->resolution};
+    for (int g = 0; g < 2; g++) {
+        int64_t points = task->geometry.channels;
+        for (int a = 0; a < task->geometry.dims && grids[g][0] != 0; a++) {
+            if (grids[g][a] < 1 || grids[g][a] > most / points) {
+                return ups_fail(error, UPS_ERR_ARGUMENT,
+                                "task %s: %lld points along axis %d of %s grid cannot be; its fields have %d axes",
+                                task->name, (long long)grids[g][a], a, g == 0 ? "the given frames'" : "the wanted",
+                                task->geometry.dims);
+            }
+            points *= grids[g][a];
+        }
+    }
+    return UPS_OK;
+}
+
+ups_status ups_predictor_run(ups_predictor *p, const ups_prediction *asked, ups_error *error) {
+    UPS_TRY(check(p, asked, error));
+    const ups_sample *trained = &p->described.tasks->task[asked->task].geometry;
+    prediction_kind wanted = {.task = asked->task, .count = asked->count}, *kind = NULL;
+    for (int a = 0; a < UPS_MAX_GRID_DIMS; a++) {
+        const bool used = a < trained->dims;
+        wanted.grid[a] = asked->grid[0] > 0 && used ? asked->grid[a] : trained->grid[a];
+        wanted.resolution[a] = asked->resolution[0] > 0 && used ? asked->resolution[a] : wanted.grid[a];
+    }
+    UPS_TRY(find_kind(p, &wanted, &kind, error));
+    const ups_task *task = &kind->described.tasks->task[asked->task];
+    predicting r = {.asked = asked,
+                    .task = task,
+                    .surrogate = kind->surrogate,
+                    .frames = asked->given + asked->steps,
+                    .elements = ups_sample_frame_elements(&task->geometry),
+                    .points = points_of(kind->resolution, task->geometry.dims),
+                    .latent_elements = ups_surrogate_latent_elements(kind->surrogate)};
+    r.all = asked->count * (asked->steps + (asked->fields ? r.frames : 0));
+    ups_status status = allocate(&r, kind->described.task[asked->task].dt, error);
+    if (status == UPS_OK) status = encode(&r, error);
+    if (status == UPS_OK) {
+        const ups_surrogate_rollouts rollouts = {.latents = r.latents,
+                                                 .count = asked->count,
+                                                 .given = asked->given,
+                                                 .frames = r.frames,
+                                                 .time = r.time,
+                                                 .parameters = r.parameters,
+                                                 .advanced = advanced,
+                                                 .context = &r};
+        status = ups_surrogate_roll(kind->surrogate, &rollouts, error);
+    }
+    if (status == UPS_OK && asked->fields) {
+        ups_grid_coordinates(task->geometry.dims, kind->resolution, r.coordinates);
+        status = decode(&r, error);
+    }
+    release(&r);
+    return status;
+}
