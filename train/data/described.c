@@ -270,7 +270,7 @@ static ups_status read_config(const char *path, const char *text, ups_run_config
     json_object_set_new(told, "output", json_string("described"));
     json_array_foreach(json_object_get(told, "tasks"), index, task)
         json_object_set_new(task, "files", json_pack("[s]", path));
-    char *whole = told ? json_dumps(told, 0) : NULL;
+    char *whole = json_is_object(told) ? json_dumps(told, 0) : NULL;
     json_decref(told);
     if (!whole) {
         return ups_fail(error, UPS_ERR_FORMAT,
