@@ -222,6 +222,23 @@ def test_the_average_is_what_best_and_exported_models_are(runs):
     assert [[task["horizons"][0]["model"] for task in each] for each in scores[1:]] == [[task["horizons"][0]["model"] for task in scores[0]]] * 2
 
 
+def test_the_c_example_predicts_as_python_does(runs, grid):
+    model = ups.Model.load(grid)
+    for task, data, beta in (("advection", "advection.h5", 0.4), ("darcy", "darcy.h5", 1.0)):
+        trajectory = ups.open(os.path.join(runs.data, data))[2].astype(float)
+        if task == "darcy":
+            trajectory = np.moveaxis(trajectory, 1, -1)
+        predicted = model.predict(trajectory[0], task, {"beta": beta})
+        expected = [np.linalg.norm(p - t) / np.linalg.norm(t) for p, t in zip(predicted[1:], trajectory[1:])]
+        done = run(program("libups_predict"), grid, task, os.path.join(runs.data, data), 2)
+        assert done.returncode == 0, done.stderr
+        assert np.allclose([float(line.split()[-1]) for line in done.stdout.splitlines()], expected, rtol=1e-4)
+    for arguments, words in (((grid, "none", "x"), "no such task"), ((grid, "darcy", "nowhere"), "nowhere"), (("nowhere", "darcy", "x"), "nowhere"),
+                             ((grid, "darcy", os.path.join(runs.data, "darcy.h5"), 99), "99")):
+        done = run(program("libups_predict"), *arguments)
+        assert done.returncode == 1 and words in done.stderr
+
+
 # ---- files that are not as they should be
 
 def rewritten(runs, source, change):
