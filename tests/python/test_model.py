@@ -353,6 +353,9 @@ def test_export_says_what_is_wrong_and_what_it_wrote(runs, grid):
                     "bytes": os.path.getsize(runs.path("told.safetensors"))}
     one_sentence(runs.run("export", runs.path("asked")), "-o FILE", code=2)
     one_sentence(runs.run("export", runs.path("asked"), "-o", runs.path("nowhere", "x")), "nowhere")
+    before = Path(runs.data, "advection.h5").read_bytes()
+    one_sentence(runs.run("export", runs.path("asked"), "-o", runs.data + "/advection.h5"), "is no model; name another file")
+    assert Path(runs.data, "advection.h5").read_bytes() == before
     one_sentence(runs.run("export", runs.path("asked"), "-o", "x", "--checkpoint", "bets"), "did you mean 'best'")
     one_sentence(runs.run("export", runs.path("half"), "-o", "x"), "no trained operator")
 

@@ -1,6 +1,8 @@
 /* `ups export RUN -o FILE`: a trained model as one file, for Python, C and PyTorch. */
+#include "base/files.h"
 #include "base/json.h"
 #include "model/devices/devices.h"
+#include "model/parameters/safetensors.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/config_mistakes.h"
@@ -17,7 +19,7 @@
 enum { OUTPUT, CHECKPOINT, SET, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
     [OUTPUT] = {"output", 'o', "FILE",
-                "file to write, safetensors; one that is there is replaced once the new one is whole"},
+                "file to write, safetensors; a model that is there is replaced once the new one is whole"},
     [CHECKPOINT] = {"checkpoint", 'c', "best|latest|FILE|DIR",
                     "models to take instead of the run's: of its checkpoints, a safetensors file or a directory"},
     [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
@@ -86,6 +88,18 @@ static ups_status pack_told(const ups_surrogate_files *files, const char *teller
     return status;
 }
 
+/* A model that is there is replaced, and nothing else: data are not lost for a mistyped name. */
+static ups_status check_output(const char *path, ups_error *error) {
+    ups_safetensors *there = NULL;
+    if (!ups_path_exists(path)) return UPS_OK;
+    if (ups_safetensors_open(path, &there, NULL) != UPS_OK) {
+        return ups_fail(error, UPS_ERR_ARGUMENT,
+                        "%s is there already, and is no model; name another file, or remove it", path);
+    }
+    ups_safetensors_close(there);
+    return UPS_OK;
+}
+
 /* Takes over the configuration. */
 static ups_status pack_by_data(ups_run_config *config, const ups_surrogate_files *files, const char *path,
                                ups_packed *packed, ups_error *error) {
@@ -110,6 +124,7 @@ static ups_status pack_by_data(ups_run_config *config, const ups_surrogate_files
 static ups_status export_model(const char *run, const ups_arguments *arguments, const char *checkpoint,
                                const char *path, ups_packed *packed, bool *loaded, ups_error *error) {
     ups_run_config *config = NULL;
+    UPS_TRY(check_output(path, error));
     UPS_TRY(ups_run_settle(run, error));
     UPS_TRY(ups_run_config_load(run, arguments->overrides, arguments->override_count, &config, error));
     *loaded = true;
