@@ -22,6 +22,25 @@ typedef enum ups_kernel_choice {
     UPS_KERNELS_BY_SHAPE, /* by what is known without: the same for everyone who has the same device and libraries */
 } ups_kernel_choice;
 
+/* Devices of several processes that add up what lies in their own memories, past the hosts'. Calls are collective: all
+ * processes make the same ones in the same order. */
+typedef struct ups_peers ups_peers; /* a device's own */
+enum { UPS_PEERS_NAME = 128 };
+typedef struct ups_peers_class {
+    /* By what processes find each other: one makes it and tells the others. UPS_ERR_UNSUPPORTED says what is missing.
+     */
+    ups_status (*meet)(unsigned char name[UPS_PEERS_NAME], ups_error *error);
+    /* Waits for the others. */
+    ups_status (*join)(ups_device *device, const unsigned char name[UPS_PEERS_NAME], int rank, int size,
+                       ups_peers **peers, ups_error *error);
+    /* values += those of all others, in an order that the library chooses: the same bits on all. Issued to the compute
+     * stream. */
+    ups_status (*sum)(ups_device *device, ups_peers *peers, float *values, int64_t count, ups_error *error);
+    void (*leave)(ups_device *device, ups_peers *peers); /* NULL is fine */
+    /* What it is, such as "NCCL 2.27.7". */
+    ups_status (*library)(char *text, size_t bytes, ups_error *error);
+} ups_peers_class;
+
 typedef struct ups_device_class {
     const char *name;    /* "cpu", "cuda" */
     int input_sets;      /* of a step: 2 where the next batch is copied in beside the computation */
@@ -79,6 +98,9 @@ typedef struct ups_device_class {
     ups_status (*capture_end)(ups_device *device, ups_capture **capture, ups_error *error);
     ups_status (*capture_launch)(ups_device *device, const ups_capture *capture, ups_error *error);
     void (*capture_release)(ups_device *device, ups_capture *capture);
+
+    /* NULL: sums over processes go through the host's memory. */
+    const ups_peers_class *peers;
 
     /* A name for what is issued until its end, in the eyes of a profiler that looks on; names nest. NULL, both: there
      * is none that could. */

@@ -4,6 +4,7 @@
  * CUDA tells of what failed on the card by a later call; every call here tells it on. */
 #include "model/cuda/host.h"
 #include "model/cuda/module.h"
+#include "model/cuda/peers/peers.h"
 #include "model/cuda/products/library.h"
 #include "model/cuda/products/product.h"
 #include <stdlib.h>
@@ -450,6 +451,7 @@ static const ups_device_class cuda_class = {
     .decide = ups_cuda_decide,
     .optimize = ups_cuda_optimize,
     .matrices_workspace = ups_cuda_matrices_workspace,
+    .peers = &ups_cuda_peers,
 };
 
 enum { LEAST = 8 /* compute capability: sm_80 */ };
@@ -548,7 +550,7 @@ static bool has_kernel(ups_op_kind kind) {
     return kernels[kind] != NULL;
 }
 
-__attribute__((visibility("default"))) const ups_cuda_module *ups_cuda_module_3(void) {
+__attribute__((visibility("default"))) const ups_cuda_module *ups_cuda_module_4(void) {
     static ups_cuda_module module;
     int count = 0;
     for (int kind = 0; kind < UPS_OP_COUNT; kind++) count += kernels[kind] != NULL;
@@ -558,6 +560,7 @@ __attribute__((visibility("default"))) const ups_cuda_module *ups_cuda_module_3(
                                .has_kernel = has_kernel,
                                .has_card = has_card,
                                .open = open_card,
-                               .open_to_plan = open_to_plan};
+                               .open_to_plan = open_to_plan,
+                               .peers = &ups_cuda_peers};
     return &module;
 }

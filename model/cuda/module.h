@@ -10,7 +10,7 @@
 
 #include "model/device.h"
 
-#define UPS_CUDA_MODULE_ENTRY "ups_cuda_module_3"
+#define UPS_CUDA_MODULE_ENTRY "ups_cuda_module_4"
 
 typedef struct ups_cuda_module {
     const char *headers;        /* their hash, UPS_CUDA_HEADERS */
@@ -22,9 +22,10 @@ typedef struct ups_cuda_module {
     ups_status (*open)(ups_device **device, ups_error *error);
     /* The same for an absent card of so many bytes: the device only plans. */
     ups_status (*open_to_plan)(uint64_t memory, ups_device **device, ups_error *error);
+    const ups_peers_class *peers; /* of its cards */
 } ups_cuda_module;
 
 typedef const ups_cuda_module *ups_cuda_module_get(void);
-ups_cuda_module_get ups_cuda_module_3;
+ups_cuda_module_get ups_cuda_module_4;
 
 #endif

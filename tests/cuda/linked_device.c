@@ -14,7 +14,7 @@ ups_status ups_cuda_library_load(ups_error *error) {
 }
 
 static ups_status open_linked(const ups_device_options *options, ups_device **device, ups_error *error) {
-    const ups_cuda_module *module = ups_cuda_module_3();
+    const ups_cuda_module *module = ups_cuda_module_4();
     if (options->planned_memory > 0) return module->open_to_plan(options->planned_memory, device, error);
     return module->open(device, error);
 }

@@ -141,8 +141,12 @@ def test_tf32_is_near_float32_on_a_card_and_is_float32_on_a_processor(runs):
     exact = GRID.replace("steps: 12", "steps: 4")
     text = exact.replace("precision: f32", "precision: tf32")
     models = ("autoencoder.safetensors", "operator.safetensors")
-    (files, said), (same, _) = (removed(runs, trained(runs, UPS, of)) for of in (exact, text))
-    assert {name: same[name] for name in models} == {name: files[name] for name in models}
+    weights, said = [], None
+    for of in (exact, text):
+        said = trained(runs, UPS, of)[1]
+        weights.append({part: load_file(runs.path("run", part)) for part in models})
+        shutil.rmtree(runs.path("run"))
+    assert all(weights[0][part][name].tobytes() == weights[1][part][name].tobytes() for part in models for name in weights[0][part])
     (_, plain), (_, told) = (removed(runs, trained(runs, EMULATED, of)) for of in (exact, text))
     expected, close, far = ([line["loss"] for line in lines if "loss" in line] for lines in (said, plain, told))
     assert far == pytest.approx(expected, rel=1e-2)
@@ -264,22 +268,75 @@ def test_a_plan_without_a_card_asks_for_its_memory(runs):
     one_sentence(done, "the device 'cuda' cannot be used", "--memory 80")
 
 
-@pytest.mark.skipif(not shutil.which("mpirun") or "libups_mpi" not in os.environ.get("UPS_TEST_PROGRAMS", ""), reason="there is no mpirun, or no libups_mpi.so")
-def test_two_processes_with_a_card_each_make_the_bytes_of_one(runs):
-    """Gradients go through the host's memory there; everything else is the processor's way of training together."""
-    text = SHORT.replace("steps: 12", "steps: 4").replace("batch_size: 4\n  validate", "batch_size: 4\n  accumulation: 2\n  validate").replace("from: 10", "from: 2")
-    text = text.replace("seed: 3", "seed: 3\nranks: {{reproducible: true}}")
-    expected = removed(runs, trained(runs, EMULATED, text))
-    config = runs.config("run", text)
-    card = {"UPS_TEST_DEVICE": "cuda", "SIMT_RACES": "0", "UPS_MPI_MODULE": program("libups_mpi.so")}
+several = pytest.mark.skipif(not shutil.which("mpirun") or "libups_mpi" not in os.environ.get("UPS_TEST_PROGRAMS", ""), reason="there is no mpirun, or no libups_mpi.so")
+
+
+def together(runs, ranks, text, *more, **environment):
+    """A run by processes with an emulated card each."""
+    card = {"UPS_TEST_DEVICE": "cuda", "SIMT_RACES": "0", "UPS_MPI_MODULE": program("libups_mpi.so"), **environment}
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    done = run("mpirun", "-n", 2, "--oversubscribe", EMULATED, "train", config, env={**os.environ, **root, **card})
-    assert done.returncode == 0, done.stderr
-    assert "2 processes train together" in done.stderr
+    return run("mpirun", "-n", ranks, "--oversubscribe", EMULATED, "train", runs.config("run", text), *more, env={**os.environ, **root, **card})
+
+
+def shared_by(ranks):
+    text = SHORT.replace("steps: 12", "steps: 4").replace("from: 10", "from: 2")
+    return text.replace("batch_size: 4\n  validate", f"batch_size: 4\n  accumulation: {ranks}\n  validate").replace("accumulation: 2\n  queries", f"accumulation: {ranks}\n  queries")
+
+
+def kept(runs):
     files, said = removed(runs, (tree(runs.path("run")), metrics(runs.path("run"), clock=False)))
     del files["metrics.jsonl"]
-    assert files == expected[0]
-    assert [line.get("loss") for line in said] == [line.get("loss") for line in expected[1]]
+    return files, [line["loss"] for line in said if "loss" in line]
+
+
+@several
+def test_two_processes_with_a_card_each_make_the_bytes_of_one(runs):
+    """Gradients go through the host's memory there; everything else is the processor's way of training together."""
+    text = shared_by(2).replace("seed: 3", "seed: 3\nranks: {{reproducible: true}}")
+    expected = removed(runs, trained(runs, EMULATED, text))
+    done = together(runs, 2, text)
+    assert done.returncode == 0, done.stderr
+    assert "2 processes train together" in done.stderr and "NCCL" not in done.stderr
+    assert kept(runs) == (expected[0], [line["loss"] for line in expected[1] if "loss" in line])
+
+
+@several
+def test_cards_sum_gradients_by_themselves(runs):
+    """Of two terms the sum is the same in any order, so that the files of both ways are, but for the configuration."""
+    done = together(runs, 2, shared_by(2), "--set", "ranks.gradients=host")
+    assert done.returncode == 0 and "NCCL" not in done.stderr, done.stderr
+    files, losses = kept(runs)
+    done = together(runs, 2, shared_by(2))
+    assert done.returncode == 0 and done.stderr.count("cards sum gradients by NCCL 2.27.7") == 2, done.stderr  # a stage each
+    found = kept(runs)
+    assert found[1] == losses and {name for name in files if files[name] != found[0][name]} == {"config.yaml"}
+
+
+@several
+def test_three_cards_come_near_the_hosts_sums(runs):
+    done = together(runs, 3, shared_by(3), "--set", "ranks.gradients=host")
+    assert done.returncode == 0, done.stderr
+    losses = kept(runs)[1]
+    done = together(runs, 3, shared_by(3), "--set", "ranks.gradients=nccl")
+    assert done.returncode == 0, done.stderr
+    found = kept(runs)[1]
+    assert len(found) == len(losses) and found == pytest.approx(losses, rel=1e-4)
+
+
+@several
+@pytest.mark.parametrize("says, words", [("missing", "NCCL cannot be loaded"), ("duplicate", "Duplicate GPU detected")])
+def test_where_cards_cannot_the_host_does_or_it_is_said(runs, says, words):
+    files, losses = (together(runs, 2, shared_by(2), "--set", "ranks.gradients=host"), kept(runs))[1]
+    done = together(runs, 2, shared_by(2), EMULATED_NCCL=says)
+    assert done.returncode == 0 and re.search(rf"summed in the host's memory.*rank 0: .*{words}", done.stderr), done.stderr
+    assert kept(runs)[1] == losses
+    done = together(runs, 2, shared_by(2), "--set", "ranks.gradients=nccl", EMULATED_NCCL=says)
+    assert done.returncode != 0 and re.search(rf"ranks.gradients: nccl: rank 0 cannot take part: .*{words}", done.stderr), done.stderr
+
+
+def test_nccl_and_a_fixed_order_exclude_each_other(runs):
+    text = SHORT.replace("seed: 3", "seed: 3\nranks: {{reproducible: true, gradients: nccl}}")
+    one_sentence(run(UPS, "train", runs.config("plan", text), "--plan"), "ranks.gradients", "NCCL sums in an order of its own")
 
 
 def test_moments_in_the_hosts_memory_leave_the_card_and_change_no_byte(runs, made):

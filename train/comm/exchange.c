@@ -1,6 +1,8 @@
 #include "train/comm/exchange.h"
 
+#include "base/log.h"
 #include "base/system/cancel.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,8 +18,9 @@ typedef struct told {
 struct ups_exchange {
     ups_exchange_options options;
     int64_t elements;
-    float *host;  /* (elements): gradients of a device whose memory is not the host's; else NULL */
-    float *slice; /* where each micro-batch is summed by itself: this process's part of the sum so far; else NULL */
+    float *host;      /* (elements): gradients of a device whose memory is not the host's; else NULL */
+    float *slice;     /* where each micro-batch is summed by itself: this process's part of the sum so far; else NULL */
+    ups_peers *peers; /* devices that sum by themselves; NULL: they do not */
     told own, *all;
     int64_t begun; /* gradients of the step, from the first on, whose sums were begun */
     ups_gradient_watch watch;
@@ -49,6 +52,83 @@ static void begin_sums(void *context, int64_t complete) {
         ups_comm_sum(e->options.comm, gradients + e->begun, BUCKET);
 }
 
+/* ---- devices that sum by themselves ------------------------------------------------------------------------------ */
+
+typedef struct joined {
+    ups_status status;
+    char message[500]; /* of why not */
+} joined;
+
+static void note(joined *own, ups_status status, const ups_error *error) {
+    own->status = status;
+    snprintf(own->message, sizeof own->message, "%.*s", (int)sizeof own->message - 1,
+             status == UPS_OK ? "" : error->message);
+}
+
+/* What every rank said: the first that could not, and why. */
+static ups_status gather_joined(ups_exchange *e, const joined *own, joined *first, int *rank, ups_error *error) {
+    ups_comm *comm = e->options.comm;
+    joined *all = calloc((size_t)ups_comm_size(comm), sizeof *all);
+    if (!all) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    const ups_status status = ups_comm_gather(comm, own, all, sizeof *own, error);
+    for (*rank = 0; *rank < ups_comm_size(comm) && all[*rank].status == UPS_OK;) ++*rank;
+    *first = *rank < ups_comm_size(comm) ? all[*rank] : (joined){0};
+    free(all);
+    return status;
+}
+
+/* Collective: all ranks join, or none. */
+static ups_status join(ups_exchange *e, joined *first, int *rank, ups_error *error) {
+    ups_device *device = e->options.device;
+    ups_comm *comm = e->options.comm;
+    const ups_peers_class *class = device->class->peers;
+    struct {
+        joined made;
+        unsigned char name[UPS_PEERS_NAME];
+    } met = {0};
+    joined own = {0};
+    ups_error why;
+    if (!class) note(&own, ups_fail(&why, UPS_ERR_UNSUPPORTED, "it computes on '%s'", device->class->name), &why);
+    UPS_TRY(gather_joined(e, &own, first, rank, error));
+    if (first->status != UPS_OK) return UPS_OK;
+    if (ups_comm_rank(comm) == 0) note(&met.made, class->meet(met.name, &why), &why);
+    UPS_TRY(ups_comm_broadcast(comm, &met, sizeof met, error));
+    own = met.made;
+    if (own.status == UPS_OK) {
+        note(&own, class->join(device, met.name, ups_comm_rank(comm), ups_comm_size(comm), &e->peers, &why), &why);
+    }
+    UPS_TRY(gather_joined(e, &own, first, rank, error));
+    if (first->status == UPS_OK) return UPS_OK;
+    class->leave(device, e->peers);
+    e->peers = NULL;
+    return UPS_OK;
+}
+
+static ups_status join_devices(ups_exchange *e, ups_error *error) {
+    const ups_exchange_options *options = &e->options;
+    joined first;
+    int rank;
+    if (!options->comm || options->reproducible || options->path == UPS_GRADIENTS_HOST) return UPS_OK;
+    UPS_TRY(join(e, &first, &rank, error));
+    if (e->peers && ups_comm_rank(options->comm) == 0) {
+        char library[80];
+        if (options->device->class->peers->library(library, sizeof library, NULL) == UPS_OK)
+            ups_log(UPS_LOG_INFO, "cards sum gradients by %s", library);
+    }
+    if (e->peers) return UPS_OK;
+    if (options->path == UPS_GRADIENTS_NCCL) {
+        return ups_fail(error, first.status, "ranks.gradients: nccl: rank %d cannot take part: %s", rank,
+                        first.message);
+    }
+    if (options->device->class->peers && ups_comm_rank(options->comm) == 0)
+        ups_log(UPS_LOG_WARNING, "gradients are summed in the host's memory, which is slow: rank %d: %s", rank,
+                first.message);
+    return UPS_OK;
+}
+
+/* ---- opening ------------------------------------------------------------------------------------------------------
+ */
+
 ups_status ups_exchange_open(const ups_exchange_options *options, ups_exchange **exchange, ups_error *error) {
     *exchange = NULL;
     const bool each = takes_each(options->rounds, options->reproducible);
@@ -69,6 +149,7 @@ ups_status ups_exchange_open(const ups_exchange_options *options, ups_exchange *
     ups_device *device = options->device;
     if (status == UPS_OK && !device->class->immediate)
         status = device->class->allocate_host(device, bytes, (void **)&opened->host, error);
+    if (status == UPS_OK) status = join_devices(opened, error);
     if (status != UPS_OK) {
         ups_exchange_close(opened);
         return status;
@@ -82,6 +163,7 @@ void ups_exchange_close(ups_exchange *exchange) {
     ups_error after;
     ups_comm_finish(exchange->options.comm, &after);
     ups_device *device = exchange->options.device;
+    if (exchange->peers) device->class->peers->leave(device, exchange->peers);
     if (exchange->host) device->class->release_host(device, exchange->host);
     free(exchange->slice);
     free(exchange->all);
@@ -89,7 +171,7 @@ void ups_exchange_close(ups_exchange *exchange) {
 }
 
 const ups_gradient_watch *ups_exchange_watch(const ups_exchange *exchange) {
-    return exchange && exchange->options.comm && !exchange->slice ? &exchange->watch : NULL;
+    return exchange && exchange->options.comm && !exchange->slice && !exchange->peers ? &exchange->watch : NULL;
 }
 
 bool ups_exchange_takes_each(const ups_exchange *exchange) {
@@ -244,8 +326,10 @@ ups_status ups_exchange_step(ups_exchange *exchange, ups_update *update, bool *t
     if (!exchange) return UPS_OK;
     ups_device *device = exchange->options.device;
     ups_comm *comm = exchange->options.comm;
-    float *gradients;
-    if (exchange->slice) {
+    float *gradients = ups_parameters_gradients(exchange->options.parameters);
+    if (exchange->peers) {
+        UPS_TRY(device->class->peers->sum(device, exchange->peers, gradients, exchange->elements, error));
+    } else if (exchange->slice) {
         gradients = exchange->host ? exchange->host : ups_parameters_gradients(exchange->options.parameters);
         ups_comm_collect(comm, exchange->slice, gradients, exchange->elements);
     } else {
@@ -255,7 +339,7 @@ ups_status ups_exchange_step(ups_exchange *exchange, ups_update *update, bool *t
         exchange->begun = 0;
     }
     UPS_TRY(tell(exchange, update, trained, error)); /* waits for all of it */
-    UPS_TRY(put_back(exchange, error));
+    if (!exchange->peers) UPS_TRY(put_back(exchange, error));
     memcpy(trained, exchange->trained, sizeof exchange->trained);
     UPS_TRY(device->class->upload(device, &update->result, &exchange->total, sizeof exchange->total, error));
     UPS_TRY(device->class->synchronize(device, error));

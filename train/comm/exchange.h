@@ -15,6 +15,7 @@
 #include "model/step.h"
 #include "model/update.h"
 #include "train/comm/comm.h"
+#include "train/config/config.h"
 
 typedef struct ups_exchange ups_exchange;
 
@@ -24,9 +25,12 @@ typedef struct ups_exchange_options {
     ups_parameters *parameters; /* allocated with gradients */
     int64_t rounds;             /* micro-batches of a step that this process computes */
     bool reproducible;
+    ups_gradient_path path;
 } ups_exchange_options;
 
-/* *exchange is NULL where one process has nothing to exchange; all that follows takes that. */
+/* *exchange is NULL where one process has nothing to exchange; all that follows takes that. Devices that can sum in
+ * their own memory (ups_peers_class) do so, where all of them join: else the log says why not, and where it was asked
+ * for, that is an error. */
 ups_status ups_exchange_open(const ups_exchange_options *options, ups_exchange **exchange, ups_error *error);
 void ups_exchange_close(ups_exchange *exchange);
 /* What `open` would allocate, in bytes of the host's memory. */

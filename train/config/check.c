@@ -50,6 +50,12 @@ static void check_frequencies(const char *section, unsigned count, ups_config_mi
              count, UPS_MAX_FREQUENCIES);
 }
 
+static void check_ranks(const ups_run_config *config, ups_config_mistakes *mistakes) {
+    if (config->ranks.gradients != UPS_GRADIENTS_NCCL || !config->ranks.reproducible) return;
+    disagree(mistakes, "ranks.gradients", WITH("ranks.reproducible"),
+             "NCCL sums in an order of its own, and ranks.reproducible wants that of micro-batches; take auto or host");
+}
+
 /* The core's own objection. It names keys by their names: the place is where the first of them stands, but an override
  * before a line. */
 static void check_core(const ups_run_config *config, ups_config_mistakes *mistakes) {
@@ -94,6 +100,7 @@ static void check_layout(unsigned number, const ups_mapping_config *layout, ups_
 static void check_model(const ups_run_config *config, ups_config_mistakes *mistakes) {
     const ups_encoder_config *encoder = &config->model.encoder;
     const ups_decoder_config *decoder = &config->model.decoder;
+    check_ranks(config, mistakes);
     check_core(config, mistakes);
     check_heads("model.decoder", "hidden", decoder->hidden, decoder->heads, mistakes);
     if (encoder->pooling == UPS_POOL_QUERIES || encoder->depth > 0) { /* else there is no attention in it */

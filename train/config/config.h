@@ -270,9 +270,17 @@ typedef struct ups_checkpoint_config {
     int64_t keep; /* of a stage */
 } ups_checkpoint_config;
 
+/* How gradients are summed over processes: by their cards, where these can, or in the hosts' memories. */
+typedef enum ups_gradient_path {
+    UPS_GRADIENTS_AUTO,
+    UPS_GRADIENTS_HOST,
+    UPS_GRADIENTS_NCCL,
+} ups_gradient_path;
+
 /* Processes that train one model together (train/comm/). */
 typedef struct ups_ranks_config {
     bool reproducible;
+    ups_gradient_path gradients;
 } ups_ranks_config;
 
 typedef struct ups_run_config {

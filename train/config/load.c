@@ -30,6 +30,7 @@ static const char *const optimizers[] = {"adamw", "muon", NULL};
 static const char *const schedules[] = {"constant", "cosine", "wsd", "plateau", NULL};
 static const char *const decay_shapes[] = {"linear", "sqrt", NULL};
 static const char *const split_bys[] = {"auto", "index", "sample", NULL};
+static const char *const gradient_paths[] = {"auto", "host", "nccl", NULL};
 static const char *const engines[] = {"auto", "uring", "threads", NULL};
 static const char *const residencies[] = {"auto", "stream", "ram_compressed", "ram", "encode", "device", NULL};
 static const char *const strategies[] = {"proportional", "balanced", "temperature", "difficulty", NULL};
@@ -464,9 +465,14 @@ static const ups_config_key run_keys[] = {
         KEY(INT32, "threads", device.threads, "0", 0, 4096, "cores the CPU's kernels use; 0: all", .neutral = true),
         KEY(DOUBLE, "memory", device.memory, "0", 0, 1e6,
             "GiB of a card's memory that may be used; 0: nine tenths of what is free", .neutral = true)),
-    SUBSECTION("ranks", KEY(BOOL, "reproducible", ranks.reproducible, "false", 0, 0,
-                            "gradients are summed micro-batch by micro-batch, in order: the same bits on any number of "
-                            "processes, for a sum a micro-batch instead of one a step")),
+    SUBSECTION("ranks",
+               KEY(BOOL, "reproducible", ranks.reproducible, "false", 0, 0,
+                   "gradients are summed micro-batch by micro-batch, in order: the same bits on any number of "
+                   "processes, for a sum a micro-batch instead of one a step"),
+               KEY(CHOICE, "gradients", ranks.gradients, "auto", 0, 0,
+                   "where they are summed over processes: nccl (by the cards, in their own memory), host (by MPI, in "
+                   "the host's), auto (nccl where all have cards and NCCL, and reproducible is false)",
+                   .choices = gradient_paths, .neutral = true)),
     {.name = "data", .type = UPS_CONFIG_SECTION, .keys = data_keys},
     KEY(SECTION, "tasks", tasks, NULL, 0, 0, NULL, .keys = task_keys,
         LIST(ups_run_config, tasks, task_count, 1, UPS_SAMPLER_MAX_TASKS)),

@@ -131,7 +131,8 @@ static ups_status allocate(ups_stage_training *t, ups_error *error) {
                                            .parameters = t->parameters,
                                            .rounds = t->stage->training->accumulation /
                                                      ups_comm_size(t->request->session->comm),
-                                           .reproducible = t->config->ranks.reproducible};
+                                           .reproducible = t->config->ranks.reproducible,
+                                           .path = t->config->ranks.gradients};
     return ups_exchange_open(&exchange, &t->exchange, error);
 }
 

@@ -1,0 +1,32 @@
+/* NCCL, as much of it as is called: its functions of version 2, in a table. The module is not linked to it, since one
+ * card does without, and headers are not needed, which toolkits come without; tests hold these declarations against
+ * NVIDIA's. */
+#ifndef UPS_MODEL_CUDA_PEERS_NCCL_H
+#define UPS_MODEL_CUDA_PEERS_NCCL_H
+
+#include "base/error.h"
+#include <cuda_runtime_api.h>
+
+enum { UPS_NCCL_OK = 0, UPS_NCCL_FLOAT32 = 7, UPS_NCCL_SUM = 0, UPS_NCCL_ID = 128 };
+
+typedef struct ups_nccl_id {
+    char internal[UPS_NCCL_ID];
+} ups_nccl_id;
+
+typedef struct ups_nccl {
+    int (*version)(int *version); /* 22707: 2.27.7 */
+    int (*unique_id)(ups_nccl_id *id);
+    int (*init_rank)(void **comm, int ranks, ups_nccl_id id, int rank);
+    int (*all_reduce)(const void *from, void *to, size_t count, int type, int operation, void *comm,
+                      cudaStream_t stream);
+    int (*destroy)(void *comm);
+    int (*abort)(void *comm);
+    const char *(*error)(int result);
+    const char *(*last_error)(void *comm);
+} ups_nccl;
+
+/* Loads libnccl.so.2, once: from LD_LIBRARY_PATH, beside the module, where the toolkit was, or of the system; or says
+ * what to install. Programs over the emulated runtime have a function of their own. */
+ups_status ups_nccl_load(const ups_nccl **nccl, ups_error *error);
+
+#endif
