@@ -416,8 +416,8 @@ static void examine_card(ups_findings *findings, const char *group, const ups_cu
     ups_device_close(card);
 }
 
-/* What processes that train together exchange gradients by. */
-static void examine_ranks(ups_findings *findings, const char *group) {
+/* What processes that train together exchange gradients by. `module`: NULL where there is no card. */
+static void examine_ranks(ups_findings *findings, const char *group, const ups_cuda_module *module) {
     char library[120];
     ups_error error;
     if (ups_comm_find_library(library, sizeof library, &error) == UPS_OK)
@@ -425,8 +425,14 @@ static void examine_ranks(ups_findings *findings, const char *group) {
             library);
     else
         add(findings, group, "MPI", UPS_FINDING_OK, "not used, a training is one process: %s", error.message);
-    add(findings, group, "NCCL", UPS_FINDING_OK,
-        "not used by any build: processes with a card each exchange gradients through the host's memory");
+    if (!module)
+        add(findings, group, "NCCL", UPS_FINDING_OK, "not used: there is no card");
+    else if (module->peers->library(library, sizeof library, &error) == UPS_OK)
+        add(findings, group, "NCCL", UPS_FINDING_OK, "%s: processes with a card each sum gradients by it", library);
+    else
+        advise(add(findings, group, "NCCL", UPS_FINDING_NOTE,
+                   "not used, processes with a card each sum gradients in the host's memory: %s", error.message),
+               "nothing to change for one card");
 }
 
 static void examine_accelerators(ups_findings *findings) {
@@ -446,7 +452,7 @@ static void examine_accelerators(ups_findings *findings) {
         examine_card(findings, group, module);
     else
         add(findings, group, "CUDA", UPS_FINDING_OK, "not used: %s", error.message);
-    examine_ranks(findings, group);
+    examine_ranks(findings, group, loaded == UPS_OK ? module : NULL);
 }
 
 void ups_machine_examine(const char *directory, ups_findings *findings) {
