@@ -14,3 +14,11 @@ from .loader import Batch, Loader, load
 from .torch_dataset import torch_dataset
 
 __all__ = ["Batch", "Data", "Loader", "Sample", "UpsError", "load", "open", "torch_dataset", "version"]
+
+
+def __getattr__(name):
+    if name == "pytorch":  # only who asks for it has to have PyTorch
+        import importlib
+
+        return importlib.import_module(".pytorch", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
