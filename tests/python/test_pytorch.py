@@ -6,6 +6,7 @@ PyTorch and what it brings along are larger than all else that the tests need to
 import copy
 import json
 import math
+import re
 import shutil
 import subprocess
 import sys
@@ -34,11 +35,11 @@ if torch:
     torch.set_num_threads(1)
 
 SAMPLES = 10
-DATA = {  # one and two axes with and without borders, patches that reach beyond the grid, one of three axes; parameters that differ
+DATA = {  # one and two axes with and without borders, three; patches that reach beyond the grid, odd numbers of them; parameters that differ
     "burgers": ("burgers1d", "-r", "32", "--steps", "9", "-p", "nu=log:0.001:0.1"),
-    "sorption": ("diffsorp1d", "-r", "30", "--steps", "9"),
+    "sorption": ("diffsorp1d", "-r", "26", "--steps", "9"),
     "reaction": ("diffreact2d", "-r", "14", "--steps", "7"),
-    "gas": ("cfd2d_rand", "-r", "16", "--steps", "6"),
+    "gas": ("cfd2d_rand", "-r", "20", "--steps", "6"),
     "cube": ("cfd3d_rand", "-r", "8", "--steps", "6"),
 }
 HEAD = CONFIG[:CONFIG.index("tasks:")] + "  residency: encode\nstages: [autoencoder, operator]\n"
@@ -219,8 +220,22 @@ def test_so_are_steps_of_every_stride_that_was_learnt(runs, run, stride):
         model.predict("burgers", truth[:, 0], stride=4)
 
 
+def test_each_step_takes_the_time_that_it_is_told(run):
+    """The first of a bundle tells that of all."""
+    for case, bundle in (("stack", 1), ("spectral", 2)):
+        model, dt = ups.pytorch.load(run(case)[1]), torch.tensor([[0.1, 0.9, 0.4, 0.2], [0.3, 0.2, 0.8, 0.5]])
+        fields, nu = torch.rand(2, 32, 1, generator=torch.Generator().manual_seed(3)), [[0.01], [0.02]]
+        with torch.no_grad():
+            states = model.encode("burgers", fields)[:, None]
+            for step in range(0, 4, bundle):
+                states = torch.cat([states, model.advance("burgers", states, nu, dt[:, step])], 1)
+            together = model.predict("burgers", fields, nu, steps=4, dt=dt)
+            assert torch.allclose(together, model.decode("burgers", states), rtol=1e-4, atol=1e-5)
+            assert not torch.allclose(together, model.predict("burgers", fields, nu, steps=4, dt=dt[:, 0]), rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.parametrize("case, task, resolution", [
-    ("between", "sorption", (47,)), ("between", "gas", (16, 33)), ("between", "darcy", (5, 19)), ("fixed", "sorption", (47,)), ("fixed", "cube", (7, 8, 9)), ("unet", "gas", (16, 33)), ("unet", "reaction", (5, 19)),
+    ("between", "sorption", (47,)), ("between", "gas", (20, 33)), ("between", "darcy", (5, 19)), ("fixed", "sorption", (47,)), ("fixed", "cube", (7, 8, 9)), ("unet", "gas", (20, 33)), ("unet", "reaction", (5, 19)),
     ("unet", "cube", (7, 8, 9))])
 def test_so_are_values_between_grid_points(runs, run, case, task, resolution):
     directory, file = run(case)
@@ -280,19 +295,13 @@ def test_a_step_of_the_operator_has_the_gradients_of_ups_train(runs):
                   autoencoder={"steps": 0, "gate": 0}, operator={**ONE_STEP, "batch_size": 2, "short_history": 0})
     runs.must("train", runs.config("gradients", text))
     model, gradients = last_step(runs, "gradients", "operator")
-    dump, group = runs.path("gradients.npy"), runs.path("gradients", "cache", "burgers", "train")
-    runs.must("cache", "export", group, "-o", dump)
-    latents = torch.from_numpy(np.load(dump).astype(float))
-    nu = json.loads(runs.must("cache", "export", group, "-o", runs.path("gradients.h5"), "--format", "hdf5", "--json").stdout) and condition_of(runs.path("gradients.h5"))
+    path = runs.path("gradients.h5")
+    runs.must("cache", "export", runs.path("gradients", "cache", "burgers", "train"), "-o", path, "--format", "hdf5")
+    with h5py.File(path) as file:
+        latents, nu = torch.from_numpy(file["latent"][:].astype(float)), torch.from_numpy(file["condition"][:])
     predicted = model.advance("burgers", latents[:, :2], nu)[:, 0]
     loss = ((predicted - latents[:, 2]).flatten(1).norm(dim=1) / latents[:, 2].flatten(1).norm(dim=1)).mean()
     same_gradients(model, loss, gradients)
-
-
-def condition_of(path):
-    """PDE parameters of a cache's samples (samples, parameters)."""
-    with h5py.File(path) as file:
-        return file["condition"][:]
 
 
 @pytest.mark.parametrize("encoder", [{}, {"pooling": "queries", "depth": 1}], ids=["mean", "queries"])
@@ -392,7 +401,7 @@ def test_drop_path_leaves_out_branches_of_samples_in_training_alone(run):
     assert [round(each.drop_path, 6) for each in model.operator["blocks"]] == [0, 0.05, 0.1]
     block.drop_path, grid = 0.25, model.domains["gas"].levels[0]
     torch.manual_seed(2)
-    x, condition = torch.randn(1, 16, 24).expand(4000, -1, -1), torch.randn(1, 128).expand(4000, -1)
+    x, condition = torch.randn(1, 25, 24).expand(4000, -1, -1), torch.randn(1, 128).expand(4000, -1)
     with torch.no_grad():
         whole, drawn = block(x[:1], grid, condition[:1]), block.train()(x, grid, condition)
     kinds, counts = drawn.flatten(1).round(decimals=3).unique(dim=0, return_counts=True)
@@ -416,10 +425,24 @@ def test_it_needs_nothing_of_ups_and_ups_needs_no_pytorch(run, scratch):
 def test_tasks_tell_what_fields_are(run):
     tasks = ups.pytorch.load(run("spectral")[1]).tasks
     gas, darcy = tasks["gas"], tasks["darcy"]
-    assert (gas.channels, gas.grid, gas.axes, gas.periodic, gas.parameters) == (("density", "pressure", "Vx", "Vy"), (16, 16), ("x", "y"), True, ("M", "eta", "zeta"))
-    assert gas.low == pytest.approx((0, 0)) and gas.high == pytest.approx((1, 1)) and gas.dt == pytest.approx(0.2)
+    assert (gas.channels, gas.grid, gas.axes, gas.periodic, gas.parameters) == (("density", "pressure", "Vx", "Vy"), (20, 20), ("x", "y"), True, ("M", "eta", "zeta"))
+    assert gas.low == pytest.approx((0, 0), abs=1e-6) and gas.high == pytest.approx((1, 1)) and gas.dt == pytest.approx(0.2)
     assert (gas.history, gas.bundle, gas.steady, gas.steps) == (3, 2, False, 5)
     assert (darcy.history, darcy.bundle, darcy.steady, darcy.steps, darcy.tokens, darcy.dim) == (1, 1, True, 1, 16, 16)
+
+
+def test_it_knows_what_a_configuration_of_this_version_can_say(runs):
+    """A new key of the section `model`, or a new value, has to be computed here too, and then stands in KNOWN."""
+    model = json.loads(runs.must("config", "schema").stdout)["properties"]["model"]["properties"]
+    sections = {"": model} | {name: model[name]["properties"] for name in ("encoder", "decoder", "operator")}
+    found = {section: {key: set(values_of(told)) for key, told in keys.items()} for section, keys in sections.items()}
+    found["operator"]["core"] = set(re.findall(r"(\w+) \(", model["operator"]["properties"]["core"]["description"]))
+    known = {section: {key: set(values) for key, values in keys.items()} for section, keys in ups.pytorch.KNOWN.items()}
+    assert found == known
+
+
+def values_of(told):
+    return told.get("enum") or told.get("items", {}).get("enum") or next(filter(None, map(values_of, told.get("anyOf", []))), [])
 
 
 def test_parameters_are_told_by_name_or_by_place_and_mistakes_are_named(run):
@@ -430,9 +453,9 @@ def test_parameters_are_told_by_name_or_by_place_and_mistakes_are_named(run):
         with pytest.warns(UserWarning, match="task 'burgers'.*parameter 'nu'"):
             unknown = model.predict("burgers", fields, steps=1)
     assert torch.equal(named, placed) and torch.isfinite(unknown).all() and not torch.equal(named[:, 1], unknown[:, 1])
-    for words, call in ((r"no task 'burger'; .*burgers", lambda: model.encode("burger", fields)), (r"fields of task 'gas' are \(B, 16, 16, 4\).*\(2, 32, 1\)", lambda: model.encode("gas", fields)),
+    for words, call in ((r"no task 'burger'; .*burgers", lambda: model.encode("burger", fields)), (r"fields of task 'gas' are \(B, 20, 20, 4\).*\(2, 32, 1\)", lambda: model.encode("gas", fields)),
                         (r"no parameter 'mu'; it has nu", lambda: model.predict("burgers", fields, {"mu": 1})), (r"parameters .* are \(2, 1\): nu; .*\(2, 2\)", lambda: model.predict("burgers", fields, torch.ones(2, 2))),
-                        (r"8 tokens of 4", lambda: model.decode("burgers", torch.ones(2, 7, 4))), (r"coordinates .* \(Q, 2\)", lambda: model.decode("gas", torch.ones(1, 16, 16), torch.ones(3, 1)))):
+                        (r"8 tokens of 4", lambda: model.decode("burgers", torch.ones(2, 7, 4))), (r"coordinates .* \(Q, 2\)", lambda: model.decode("gas", torch.ones(1, 25, 16), torch.ones(3, 1)))):
         with pytest.raises(ValueError, match=words):
             call()
 
@@ -440,13 +463,33 @@ def test_parameters_are_told_by_name_or_by_place_and_mistakes_are_named(run):
 def test_a_model_moves_and_copies_like_any_module(run):
     model = ups.pytorch.load(run("unet_of_windows")[1], dtype=torch.float64)
     assert {tensor.dtype for tensor in model.state_dict().values()} == {torch.float64}
-    fields = torch.rand(1, 16, 16, 4)
+    fields = torch.rand(1, 20, 20, 4)
     with torch.inference_mode():
         exact = model.predict("gas", fields, [[0.1, 1e-8, 1e-8]])
         assert torch.equal(copy.deepcopy(model)("gas", fields, [[0.1, 1e-8, 1e-8]]), exact)
         single = model.float().predict("gas", fields, [[0.1, 1e-8, 1e-8]])
     assert exact.dtype == torch.float64 and single.dtype == torch.float32
     assert (single - exact).norm() < 1e-4 * exact.norm()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_everything_is_computed_where_the_model_lies(run, case):
+    """On a device without numbers, which refuses tensors of the host."""
+    model = ups.pytorch.load(run(case)[1], device="meta")
+    for name, task in model.tasks.items():
+        fields, dims = torch.ones(2, *task.grid, len(task.channels), device="meta"), len(task.grid)
+        assert model.predict(name, fields, dict.fromkeys(task.parameters, 0.3), steps=1, dt=0.1).shape == (2, 2, *fields.shape[1:])
+        between = model.decode(name, torch.ones(2, task.tokens, task.dim, device="meta"), torch.rand(5, dims))
+        assert between.device.type == "meta" and between.shape == (2, 5, len(task.channels))
+
+
+def test_what_the_readme_shows_runs(runs, run, scratch, monkeypatch):
+    shown = re.search(r"^## Models in PyTorch\n.*?^```python\n(.*?)^```", (PACKAGE / "README.md").read_text(), re.M | re.S)[1]
+    directory, file = run("stack")
+    shutil.copy(file, f"{scratch}/model.safetensors")
+    monkeypatch.chdir(scratch)
+    exec(shown, {})
+    runs.must("eval", directory, "--checkpoint", f"{scratch}/tuned.safetensors", "-o", f"{scratch}/tuned.json")
 
 
 # ---- files that are broken ----
@@ -481,7 +524,8 @@ BROKEN = {
     "fields that are not JSON": (lambda t, m: m.update({"gas.fields": "{"}), "'gas.fields' of its metadata is not JSON"),
     "fields that lack a part": (lambda t, m: m.update({"gas.fields": "{}"}), r"metadata lack what a model .*'grid'.*ups export"),
     "no operator": (lambda t, m: [t.pop(n) for n in list(t) if n.startswith("operator.")], "an operator or an autoencoder, not both; .*ups export RUN -o FILE"),
-    "a core of a later version": (set_value("ups.config", "model", "operator", "core", "lattice"), r"core 'lattice' \(model.operator.core\) is not known here"),
+    "a core of a later version": (set_value("ups.config", "model", "operator", "core", "lattice"), r"trained with model.operator.core: \"lattice\", which is not known here"),
+    "a key of a later version": (set_value("ups.config", "model", "operator", "experts", 4), r"trained with model.operator.experts: 4, which is not known here"),
 }
 
 

@@ -6,6 +6,8 @@
     first = data[0]                                          # a trajectory: (time, token, channel) float16
     for batch in data.loader(batch_size=64, frames=2, seed=1):
         step(batch.values, batch.parameters)                 # (64, 2, token, channel) float32, not copied
+
+`ups.pytorch` loads trained models; it needs PyTorch, and no libups.
 """
 
 from .data import Data, Sample, open

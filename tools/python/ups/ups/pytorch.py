@@ -5,7 +5,7 @@
     with torch.inference_mode():
         model.predict("advection", first, {"beta": 0.4}, steps=40)     # (B, 41, *grid, channels) from (B, *grid, channels)
 
-This file needs PyTorch 2 and nothing else: it may be copied into a project, under any name. It computes what the graphs in model/nets/ of UPS
+This file needs PyTorch 2.1 and nothing else: it may be copied into a project, under any name. It computes what the graphs in model/nets/ of UPS
 compute, in plain torch operations, so that everything can be differentiated, and its state_dict has the names of the files' tensors. Tables
 that follow from a grid alone (waves, angles, windows) are buffers that no file has.
 
@@ -912,8 +912,7 @@ class Surrogate(nn.Module):
         model, options = config["model"], config["model"]["operator"]
         on_grid = model["tokens"] == "grid"
         self.bound, self.scales, self.tasks = model["bound"], {}, {}
-        if options["core"] not in ("stack", "unet", "spectral"):
-            raise ModelError(f"{source.path}: the operator's core '{options['core']}' (model.operator.core) is not known here; use the pytorch.py of the UPS that wrote the file")
+        refuse_unknown(source.path, model)
         self.domains = Parts()
         domains, latent_dims = self.domains._modules, {}
         for task in config["tasks"]:
@@ -1086,6 +1085,27 @@ def token_grids(cells, periodic, options, on_grid):
             window=by_axes(options["window"], len(cells)) if how.windows and "attention" in turns else 0))
         cells = grids[-1].coarser()
     return grids
+
+
+KNOWN = {  # keys of the section `model` of a configuration and of its sections; where a value is one of a few, which
+    "": {"tokens": (), "dim": (), "bound": (), "encoder": (), "decoder": (), "operator": ()},
+    "encoder": {"width": (), "depth": (), "heads": (), "mlp_ratio": (), "pooling": ("average", "queries"), "frequencies": ()},
+    "decoder": {"hidden": (), "depth": (), "heads": (), "mlp_ratio": (), "frequencies": (), "qk_norm": (), "position": (), "between": ()},
+    "operator": {
+        "core": ("stack", "spectral", "unet"), "hidden": (), "depth": (), "depths": (), "heads": (), "mlp_ratio": (), "drop_path": (), "qk_norm": (), "mixing": ("attention", "spectral"),
+        "attention": ("standard", "channel_separated", "window"), "window": (), "positions": ("borders", "none", "learned", "rotary"), "convolution": (), "modes": (), "condition": (), "boundary": (),
+        "conserve": (), "update_norm": ("layer_norm", "none"), "residual": ("float32", "half"), "history": (), "bundle": ()},
+}
+
+
+def refuse_unknown(path, model):
+    """What a later version may have added; a key that says nothing changes nothing."""
+    for section, known in KNOWN.items():
+        for key, value in (model[section] if section else model).items():
+            values = value if isinstance(value, list) else [value]
+            if (key not in known and value and value != "none") or (known.get(key) and not set(values) <= set(known[key])):
+                name = ".".join(filter(None, ("model", section, key)))
+                raise ModelError(f"{path}: the model was trained with {name}: {json.dumps(value)}, which is not known here; use the pytorch.py of the UPS that wrote the file")
 
 
 def told_of(path, metadata, key):
