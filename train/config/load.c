@@ -557,13 +557,12 @@ static void settle_positions(ups_run_config *config) {
         core->positions = UPS_POSITIONS_BORDERS;
 }
 
-/* What no table can say, of a configuration that was read. */
-static ups_run_config *finish(void *value, ups_config_mistakes *mistakes) {
+/* What follows from several keys of a configuration that was read. */
+static ups_run_config *finish(void *value) {
     ups_run_config *made = value;
     if (!made) return NULL;
     read_share(made->data.split.test_share, &made->data.split.test, &made->data.split.test_place);
     settle_positions(made);
-    ups_run_config_check(made, mistakes);
     return made;
 }
 
@@ -576,7 +575,8 @@ ups_status ups_run_config_read(const char *path, const char *const *overrides, s
     *mistakes = ups_config_mistakes_create(path);
     if (!*mistakes) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to load it", path);
     UPS_TRY(ups_config_read(path, &ups_run_schema, overrides, override_count, *mistakes, &value, error));
-    *config = finish(value, *mistakes);
+    *config = finish(value);
+    if (*config) ups_run_config_check(*config, *mistakes);
     return UPS_OK;
 }
 
@@ -600,12 +600,12 @@ ups_status ups_run_config_load(const char *path, const char *const *overrides, s
     return want_none(status, mistakes, read, config, error);
 }
 
-ups_status ups_run_config_load_text(const char *name, const char *text, ups_run_config **config, ups_error *error) {
+ups_status ups_run_config_load_model(const char *name, const char *text, ups_run_config **config, ups_error *error) {
     void *value = NULL;
     ups_config_mistakes *mistakes = ups_config_mistakes_create(name);
     if (!mistakes) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to load it", name);
     ups_status status = ups_config_read_text(name, text, strlen(text), &ups_run_schema, mistakes, &value, error);
-    ups_run_config *read = status == UPS_OK ? finish(value, mistakes) : NULL;
+    ups_run_config *read = status == UPS_OK ? finish(value) : NULL;
     return want_none(status, mistakes, read, config, error);
 }
 

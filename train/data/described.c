@@ -278,7 +278,7 @@ static ups_status read_config(const char *path, const char *text, ups_run_config
                         "again with `ups export`",
                         path);
     }
-    ups_status status = ups_run_config_load_text(path, whole, config, error);
+    ups_status status = ups_run_config_load_model(path, whole, config, error);
     free(whole);
     if (status != UPS_OK) {
         ups_fail_within(error, "%s: the configuration that the file tells cannot be used", path);

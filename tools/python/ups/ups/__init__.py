@@ -10,6 +10,8 @@ through libups.
     first = data[0]                                          # a trajectory: (time, token, channel) float16
     for batch in data.loader(batch_size=64, frames=2, seed=1):
         step(batch.values, batch.parameters)                 # (64, 2, token, channel) float32, not copied
+
+`ups.pytorch` loads trained models; it needs PyTorch, and no libups.
 """
 
 from .data import Data, Sample, open
@@ -19,3 +21,11 @@ from .model import Model, Task
 from .torch_dataset import torch_dataset
 
 __all__ = ["Batch", "Data", "Loader", "Model", "Sample", "Task", "UpsError", "load", "open", "torch_dataset", "version"]
+
+
+def __getattr__(name):
+    if name == "pytorch":  # only who asks for it has to have PyTorch
+        import importlib
+
+        return importlib.import_module(".pytorch", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
