@@ -102,6 +102,21 @@ def test_predictions_are_those_of_rollouts_to_the_bit(runs, trained):
         assert told.steps == expected.shape[1] - 1 and told.steady == (task == "darcy")
 
 
+def test_a_stride_of_those_that_were_learnt(runs):
+    config = runs.config("strided", KINDS["strides"])
+    runs.must("train", config, *SHORT)
+    model = ups.Model.load(runs.path("strided"), threads=1)
+    assert model.tasks["advection"].stride == 2 and model.tasks["advection"].strides == (1, 2) and model.tasks["darcy"].strides == (1,)
+    found = {}
+    for stride in (1, 2):
+        expected, truth = rolled(runs, config, "advection", "--stride", stride)
+        found[stride] = model.predict(truth[:, 0], "advection", {"beta": 0.4}, stride=stride)
+        assert np.array_equal(found[stride], expected)
+    assert not np.allclose(found[1][:, ::2], found[2], rtol=1e-3)
+    with pytest.raises(ValueError, match="stride of 3 was learnt; steps were of 1, 2"):
+        model.predict(truth[:, 0], "advection", {"beta": 0.4}, stride=3)
+
+
 def test_what_a_model_tells_is_what_its_data_are(runs, trained):
     tasks = ups.Model.load(trained[3]).tasks
     assert list(tasks) == ["advection", "darcy"]

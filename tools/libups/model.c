@@ -84,7 +84,10 @@ ups_data_status ups_model_describe(const ups_model *model, int32_t index, ups_mo
                           .history = op.history,
                           .bundle = op.bundle,
                           .tokens = latents.tokens,
-                          .dim = latents.dim};
+                          .dim = latents.dim,
+                          .stride = task->config->stride,
+                          .stride_count = (int32_t)task->config->stride_count,
+                          .strides = task->config->strides};
     for (int a = 0; a < geometry->dims; a++) {
         own.grid[a] = geometry->grid[a];
         own.axes[a] = geometry->axis_names[a];
@@ -124,6 +127,7 @@ static ups_status check_signs(const ups_model_request *r, ups_error *error) {
     } sizes[] = {{"trajectories", r->trajectories},
                  {"given", r->given},
                  {"steps", r->steps},
+                 {"stride", r->stride},
                  {"grid[0]", r->grid[0]},
                  {"grid[1]", r->grid[1]},
                  {"grid[2]", r->grid[2]},
@@ -146,7 +150,7 @@ static ups_status complete(const ups_model *model, int32_t index, ups_model_requ
     UPS_TRY(check_signs(r, error));
     if (r->trajectories == 0) r->trajectories = 1;
     if (r->given == 0) r->given = 1;
-    if (r->steps == 0) r->steps = ups_task_steps(task);
+    if (r->steps == 0) r->steps = (geometry->times - 1) / (r->stride > 0 ? r->stride : task->config->stride);
     for (int a = 0; a < UPS_MODEL_MAX_DIMS; a++) {
         const bool used = a < geometry->dims;
         if (r->grid[a] == 0 || !used) r->grid[a] = geometry->grid[a];
@@ -181,6 +185,7 @@ ups_data_status ups_model_predict(ups_model *model, int32_t task, const ups_mode
                                      .count = own.trajectories,
                                      .given = own.given,
                                      .steps = own.steps,
+                                     .stride = own.stride,
                                      .frames = own.frames,
                                      .parameters = own.parameters,
                                      .dt = own.dt,

@@ -332,18 +332,21 @@ typedef struct ups_model_task {
     int32_t periodic;
     int32_t parameter_count;
     const char *const *parameter_names; /* (parameter_count) of the equation */
-    double dt;                          /* seconds of a step */
+    double dt;                          /* seconds of a step, of the task's own stride */
     const char *time_units;             /* or NULL: not known */
     int64_t steps;       /* of the trajectories it was trained on; 1: a steady problem, whose given frame holds what is
                             known and 0 in the fields that are sought */
     int32_t history;     /* frames that it reads: with fewer given the first one stands for those before it */
     int32_t bundle;      /* frames that it gives at a time */
     int64_t tokens, dim; /* of a frame's latents */
+    int64_t stride;      /* stored frames of its data in a step */
+    int32_t stride_count;
+    const int64_t *strides; /* (stride_count) that it has learnt; 0 of them: that one alone */
 } ups_model_task;
 #define UPS_MODEL_TASK                                                                                                 \
     {                                                                                                                  \
         sizeof(ups_model_task), NULL, 0, NULL, 0, {0, 0, 0}, {NULL, NULL, NULL}, {0, 0, 0}, {0, 0, 0}, 0, 0, NULL, 0,  \
-            NULL, 0, 0, 0, 0, 0                                                                                        \
+            NULL, 0, 0, 0, 0, 0, 0, 0, NULL                                                                            \
     }
 
 UPS_DATA_API ups_data_status ups_model_describe(const ups_model *model, int32_t task, ups_model_task *description,
@@ -356,6 +359,7 @@ typedef struct ups_model_request {
     int64_t trajectories;                   /* B; 0: 1 */
     int64_t given;                          /* F, first frames of each, a step apart; 0: 1 */
     int64_t steps;                          /* S to predict behind them; 0: as many as it was trained on */
+    int64_t stride;                         /* of a step, of those that were learnt; 0: the task's own */
     int64_t grid[UPS_MODEL_MAX_DIMS];       /* points along each axis of the given frames; 0: as trained */
     int64_t resolution[UPS_MODEL_MAX_DIMS]; /* of the fields; 0: as the given frames */
     const float *frames;                    /* (B, F, grid…, channels) */
@@ -372,7 +376,7 @@ typedef struct ups_model_request {
     void *progress_context;
 } ups_model_request;
 #define UPS_MODEL_REQUEST                                                                                              \
-    { sizeof(ups_model_request), 0, 0, 0, {0, 0, 0}, {0, 0, 0}, NULL, 0, NULL, NULL, NULL, 0, NULL, 0, NULL, NULL }
+    { sizeof(ups_model_request), 0, 0, 0, 0, {0, 0, 0}, {0, 0, 0}, NULL, 0, NULL, NULL, NULL, 0, NULL, 0, NULL, NULL }
 
 /* The first prediction of a kind (task, trajectories, grids) builds its graphs; four kinds are kept. */
 UPS_DATA_API ups_data_status ups_model_predict(ups_model *model, int32_t task, const ups_model_request *request,

@@ -288,7 +288,7 @@ static ups_status read_config(const char *path, const char *text, ups_run_config
     return status;
 }
 
-static ups_status open_source(const ups_safetensors *file, const char *path, const ups_described_grid *other, int index,
+static ups_status open_source(const ups_safetensors *file, const char *path, const ups_described_use *use, int index,
                               const ups_task_config *task, ups_described_task *described, ups_source **source,
                               ups_error *error) {
     char key[128];
@@ -297,10 +297,10 @@ static ups_status open_source(const ups_safetensors *file, const char *path, con
     json_t *fields = text ? json_loads(text, 0, NULL) : NULL, *parameters = NULL;
     const char *fault = fields ? find_fault(fields, task) : key;
     ups_status status = fault ? fail_to_fit(path, task->name, fault, error) : UPS_OK;
-    if (status == UPS_OK && other && other->task == index) {
+    if (status == UPS_OK && use && use->task == index && use->points[0] > 0) {
         json_t *grid = json_array();
         for (size_t a = 0; a < json_array_size(json_object_get(fields, "axes")); a++)
-            json_array_append_new(grid, json_integer(other->points[a]));
+            json_array_append_new(grid, json_integer(use->points[a]));
         json_object_set_new(fields, "grid", grid);
     }
     if (status == UPS_OK) status = read_parameters(file, path, task->name, &parameters, error);
@@ -315,8 +315,28 @@ static ups_status open_source(const ups_safetensors *file, const char *path, con
     return status;
 }
 
+/* From here on the task's steps are of that stride. */
+static ups_status take_stride(const ups_described_use *use, ups_described *d, ups_error *error) {
+    if (!use || use->stride == 0) return UPS_OK;
+    ups_task_config *task = &d->config->tasks[use->task];
+    bool learnt = use->stride == task->stride;
+    char known[200] = "";
+    for (unsigned s = 0; s < task->stride_count; s++) {
+        const size_t length = strlen(known);
+        learnt = learnt || task->strides[s] == use->stride;
+        snprintf(known + length, sizeof known - length, "%s%lld", s > 0 ? ", " : "", (long long)task->strides[s]);
+    }
+    if (!learnt) {
+        return ups_fail(error, UPS_ERR_ARGUMENT, "task %s: no step of a stride of %lld was learnt; steps were of %s",
+                        task->name, (long long)use->stride, known[0] ? known : "the task's own alone");
+    }
+    d->task[use->task].dt *= (double)use->stride / (double)task->stride;
+    task->stride = use->stride;
+    return UPS_OK;
+}
+
 static ups_status open_tasks(const ups_safetensors *file, const char *op, const char *autoencoder,
-                             const ups_described_grid *other, ups_described *d, ups_error *error) {
+                             const ups_described_use *use, ups_described *d, ups_error *error) {
     const char *config = ups_safetensors_metadata(file, CONFIG_KEY);
     if (!config) {
         return ups_fail(error, UPS_ERR_FORMAT,
@@ -330,7 +350,8 @@ static ups_status open_tasks(const ups_safetensors *file, const char *op, const 
     d->task = calloc(count, sizeof *d->task);
     ups_status status = sources && d->task ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "%s: out of memory", op);
     for (unsigned t = 0; t < count && status == UPS_OK; t++)
-        status = open_source(file, op, other, (int)t, &d->config->tasks[t], &d->task[t], &sources[t], error);
+        status = open_source(file, op, use, (int)t, &d->config->tasks[t], &d->task[t], &sources[t], error);
+    if (status == UPS_OK) status = take_stride(use, d, error);
     if (status == UPS_OK) {
         status = ups_tasks_of_sources(d->config, sources, &d->tasks, error);
     } else {
@@ -341,12 +362,12 @@ static ups_status open_tasks(const ups_safetensors *file, const char *op, const 
     return status == UPS_OK ? ups_tasks_condition_as_trained(d->tasks, op, error) : status;
 }
 
-ups_status ups_described_open(const char *op, const char *autoencoder, const ups_described_grid *other,
+ups_status ups_described_open(const char *op, const char *autoencoder, const ups_described_use *use,
                               ups_described *described, ups_error *error) {
     ups_safetensors *file = NULL;
     *described = (ups_described){0};
     UPS_TRY(ups_safetensors_open(op, &file, error));
-    ups_status status = open_tasks(file, op, autoencoder, other, described, error);
+    ups_status status = open_tasks(file, op, autoencoder, use, described, error);
     ups_safetensors_close(file);
     if (status != UPS_OK) ups_described_close(described);
     return status;

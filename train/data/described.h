@@ -19,11 +19,12 @@ json_t *ups_described_tell(const ups_run_config *config, const ups_tasks *tasks)
 /* Whether the file of an operator tells all that is needed. */
 ups_status ups_described_is_told(const char *op, bool *told, ups_error *error);
 
-/* Fields of another grid than the model was trained on. */
-typedef struct ups_described_grid {
+/* One task, used otherwise than it was described. */
+typedef struct ups_described_use {
     int task;
-    int64_t points[UPS_MAX_GRID_DIMS];
-} ups_described_grid;
+    int64_t points[UPS_MAX_GRID_DIMS]; /* fields of another grid; first 0: of that which it was trained on */
+    int64_t stride;                    /* of those that were learnt (tasks[].strides); 0: the task's own */
+} ups_described_use;
 
 /* A task that a model tells of. */
 typedef struct ups_described_task {
@@ -37,9 +38,10 @@ typedef struct ups_described {
     ups_described_task *task; /* (tasks->count) */
 } ups_described;
 
-/* What the operator in `op` and the autoencoder in `autoencoder` tell, which may be one file. `other`: NULL, or the
- * grid of one task. Errors: UPS_ERR_IO, UPS_ERR_FORMAT where the file does not tell it, or tells what cannot be. */
-ups_status ups_described_open(const char *op, const char *autoencoder, const ups_described_grid *other,
+/* What the operator in `op` and the autoencoder in `autoencoder` tell, which may be one file. `use` may be NULL.
+ * Errors: UPS_ERR_IO, UPS_ERR_FORMAT where the file does not tell it, or tells what cannot be, UPS_ERR_ARGUMENT for a
+ * stride that was not learnt. */
+ups_status ups_described_open(const char *op, const char *autoencoder, const ups_described_use *use,
                               ups_described *described, ups_error *error);
 void ups_described_close(ups_described *described);
 

@@ -16,7 +16,7 @@ enum { KINDS = 4, FRAMES_DECODED_AT_ONCE = 64 };
 /* A surrogate of one task, for as many trajectories and for such grids. */
 typedef struct prediction_kind {
     int task;
-    int64_t count, grid[UPS_MAX_GRID_DIMS], resolution[UPS_MAX_GRID_DIMS];
+    int64_t count, stride, grid[UPS_MAX_GRID_DIMS], resolution[UPS_MAX_GRID_DIMS];
     ups_described described; /* what the surrogate borrows */
     ups_surrogate *surrogate;
     int64_t used; /* when it was, last */
@@ -95,15 +95,15 @@ ups_operator_options ups_predictor_operator(const ups_predictor *predictor, int 
 
 static bool is_of_kind(const prediction_kind *kind, const prediction_kind *wanted) {
     return kind->surrogate && kind->task == wanted->task && kind->count == wanted->count &&
-           memcmp(kind->grid, wanted->grid, sizeof kind->grid) == 0 &&
+           kind->stride == wanted->stride && memcmp(kind->grid, wanted->grid, sizeof kind->grid) == 0 &&
            memcmp(kind->resolution, wanted->resolution, sizeof kind->resolution) == 0;
 }
 
-static ups_status describe_grid(const ups_predictor *p, int task, const int64_t grid[UPS_MAX_GRID_DIMS],
-                                ups_described *described, ups_error *error) {
-    ups_described_grid other = {.task = task};
-    memcpy(other.points, grid, sizeof other.points);
-    return ups_described_open(p->files.op, p->files.autoencoder, &other, described, error);
+static ups_status describe(const ups_predictor *p, int task, const int64_t grid[UPS_MAX_GRID_DIMS], int64_t stride,
+                           ups_described *described, ups_error *error) {
+    ups_described_use use = {.task = task, .stride = stride};
+    memcpy(use.points, grid, sizeof use.points);
+    return ups_described_open(p->files.op, p->files.autoencoder, &use, described, error);
 }
 
 static int64_t points_of(const int64_t *grid, int dims) {
@@ -113,7 +113,7 @@ static int64_t points_of(const int64_t *grid, int dims) {
 }
 
 static ups_status open_kind(const ups_predictor *p, prediction_kind *kind, ups_error *error) {
-    UPS_TRY(describe_grid(p, kind->task, kind->grid, &kind->described, error));
+    UPS_TRY(describe(p, kind->task, kind->grid, kind->stride, &kind->described, error));
     const ups_described *d = &kind->described;
     const ups_surrogate_use use = {.points = points_of(kind->resolution, d->tasks->task[kind->task].geometry.dims),
                                    .states = kind->count,
@@ -152,7 +152,7 @@ ups_status ups_predictor_latents(ups_predictor *p, int task, const int64_t grid[
         *shape = ups_task_latents(p->described.config, &p->described.tasks->task[task]);
         return UPS_OK;
     }
-    UPS_TRY(describe_grid(p, task, grid, &described, error));
+    UPS_TRY(describe(p, task, grid, 0, &described, error));
     *shape = ups_task_latents(described.config, &described.tasks->task[task]);
     ups_described_close(&described);
     return UPS_OK;
@@ -286,7 +286,7 @@ static ups_status check(const ups_predictor *p, const ups_prediction *asked, ups
 ups_status ups_predictor_run(ups_predictor *p, const ups_prediction *asked, ups_error *error) {
     UPS_TRY(check(p, asked, error));
     const ups_sample *trained = &p->described.tasks->task[asked->task].geometry;
-    prediction_kind wanted = {.task = asked->task, .count = asked->count}, *kind = NULL;
+    prediction_kind wanted = {.task = asked->task, .count = asked->count, .stride = asked->stride}, *kind = NULL;
     for (int a = 0; a < UPS_MAX_GRID_DIMS; a++) {
         const bool used = a < trained->dims;
         wanted.grid[a] = asked->grid[0] > 0 && used ? asked->grid[a] : trained->grid[a];

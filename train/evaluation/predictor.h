@@ -22,9 +22,10 @@ ups_operator_options ups_predictor_operator(const ups_predictor *predictor, int 
 
 typedef struct ups_prediction {
     int task;
-    int64_t count; /* trajectories */
-    int64_t given; /* first frames of each, a step apart */
-    int64_t steps; /* to predict behind them */
+    int64_t count;  /* trajectories */
+    int64_t given;  /* first frames of each, a step apart */
+    int64_t steps;  /* to predict behind them */
+    int64_t stride; /* of a step, of those that were learnt; 0: the task's own */
     /* Points along each axis of the frames, and of the fields; first 0: as trained, and as the frames. */
     int64_t grid[UPS_MAX_GRID_DIMS], resolution[UPS_MAX_GRID_DIMS];
     const float *frames; /* (count, given, points, channels), physical units */
@@ -38,8 +39,8 @@ typedef struct ups_prediction {
     void *context;
 } ups_prediction;
 
-/* Graphs are built for the first prediction of a kind (task, trajectories, grids), and four kinds are kept. Errors:
- * UPS_ERR_ARGUMENT for sizes that cannot be, UPS_ERR_NUMERIC for frames with NaN or Inf, UPS_ERR_MEMORY. */
+/* Graphs are built for the first prediction of a kind (task, trajectories, stride, grids), and four kinds are kept.
+ * Errors: UPS_ERR_ARGUMENT for sizes that cannot be, UPS_ERR_NUMERIC for frames with NaN or Inf, UPS_ERR_MEMORY. */
 ups_status ups_predictor_run(ups_predictor *predictor, const ups_prediction *prediction, ups_error *error);
 
 /* Tokens and dim of a task's latents on a grid (first 0: as trained). */

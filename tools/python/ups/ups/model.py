@@ -25,7 +25,9 @@ class Task:
     high: tuple
     periodic: bool
     parameters: tuple  # names of the equation's parameters that the operator is told
-    dt: float  # seconds of a step
+    dt: float  # seconds of a step, of its own stride
+    stride: int  # stored frames of its data in a step
+    strides: tuple  # that the operator has learnt
     time_units: str  # or None
     steps: int  # of the trajectories it was trained on; 1: a steady problem
     history: int  # frames that the operator reads
@@ -55,7 +57,8 @@ def _task(described):
     return Task(name=described.name.decode(), channels=names(described.channel_names, described.channel_count),
                 grid=tuple(described.grid[a] for a in dims), axes=tuple(described.axes[a].decode() for a in dims),
                 low=tuple(described.low[a] for a in dims), high=tuple(described.high[a] for a in dims), periodic=bool(described.periodic),
-                parameters=names(described.parameter_names, described.parameter_count), dt=described.dt,
+                parameters=names(described.parameter_names, described.parameter_count), dt=described.dt, stride=described.stride,
+                strides=tuple(described.strides[s] for s in range(described.stride_count)) or (described.stride,),
                 time_units=described.time_units.decode() if described.time_units else None, steps=described.steps,
                 history=described.history, bundle=described.bundle, latents=(described.tokens, described.dim))
 
@@ -102,7 +105,7 @@ class Model:
     def __reduce__(self):
         return Model, self._arguments
 
-    def predict(self, fields, task=None, parameters=None, steps=None, dt=None, resolution=None, latents=False, progress=None):
+    def predict(self, fields, task=None, parameters=None, steps=None, dt=None, stride=None, resolution=None, latents=False, progress=None):
         """The frames that follow given ones: float32 (trajectories, frames, *resolution, channels), in physical units. The given frames
         come first, as the model's autoencoder reads them back.
 
@@ -114,6 +117,7 @@ class Model:
         parameters: of the equation, a dict of numbers or arrays (trajectories,) by name, or an array (trajectories, parameters) in
             the order of task.parameters. Those that are left out count as the mean of what the model was trained on.
         steps: to predict; None: as many as it was trained on. dt: seconds of a step, a number or (trajectories,); None: as trained.
+        stride: of a step, one of task.strides; None: the task's own.
         resolution: points along each axis of the result, a number or a tuple; None: those of `fields`.
         latents: also returns the latents, (trajectories, frames, tokens, dim); on the grid that the model was trained on.
         progress: called as progress(done, all) now and then.
@@ -121,13 +125,16 @@ class Model:
         told = self._find(task)
         array, single = self._frames(told, fields)
         count, given, dims = array.shape[0], array.shape[1], len(told.grid)
-        grid, steps = array.shape[2:-1], told.steps if steps is None else int(steps)
+        grid, stride = array.shape[2:-1], told.stride if stride is None else int(stride)
+        if stride not in told.strides:
+            raise ValueError(f"no step of a stride of {stride} was learnt; steps were of {', '.join(map(str, told.strides))}")
+        steps = told.steps * told.stride // stride if steps is None else int(steps)
         points = grid if resolution is None else _sizes(resolution, dims, "resolution")
         if steps < 1 or min(points) < 1:
             raise ValueError(f"steps is {steps} and resolution {points}: both are at least 1")
         values, intervals = self._parameters(told, parameters, count), self._intervals(dt, count)
         out = np.empty((count, given + steps, *points, len(told.channels)), np.float32)
-        request = c.CModelRequest(trajectories=count, given=given, steps=steps, frames=array.ctypes.data, frame_bytes=array.nbytes,
+        request = c.CModelRequest(trajectories=count, given=given, steps=steps, stride=stride, frames=array.ctypes.data, frame_bytes=array.nbytes,
                                   fields=out.ctypes.data, field_bytes=out.nbytes)
         request.grid[:dims], request.resolution[:dims] = grid, points
         hidden = None
