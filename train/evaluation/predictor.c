@@ -165,8 +165,9 @@ typedef struct predicting {
     const ups_task *task; /* of the kind's grid */
     ups_surrogate *surrogate;
     int64_t frames, elements, points, latent_elements; /* frames: of a trajectory; elements: of a given frame */
-    float *given;                                      /* (given, elements), in the task's order of channels */
-    float *latents;
+    float *given;                                      /* (count, given, elements), in the task's order of channels */
+    float *encoded;                                    /* (count, given, tokens, dim) */
+    float *latents;                                    /* (count, frames, tokens, dim) */
     float *coordinates;
     double *times; /* (count, frames) */
     const double **time, **parameters;
@@ -189,19 +190,21 @@ static bool all_finite(const float *values, int64_t count) {
     return true;
 }
 
+/* All frames that are given, together: they fill batches that one trajectory's would not. */
 static ups_status encode(predicting *r, ups_error *error) {
     const ups_prediction *asked = r->asked;
     for (int64_t i = 0; i < asked->count; i++) {
-        const float *frames = asked->frames + i * asked->given * r->elements;
-        if (!all_finite(frames, asked->given * r->elements)) {
-            return ups_fail(error, UPS_ERR_NUMERIC,
-                            "task %s: the frames given of trajectory %lld hold NaN or Inf, which no prediction can "
-                            "begin with",
-                            r->task->name, (long long)i);
-        }
-        ups_frames_from_channels_last(r->task, frames, asked->given, r->given);
-        UPS_TRY(ups_surrogate_encode(r->surrogate, r->given, asked->given,
-                                     r->latents + i * r->frames * r->latent_elements, error));
+        if (all_finite(asked->frames + i * asked->given * r->elements, asked->given * r->elements)) continue;
+        return ups_fail(error, UPS_ERR_NUMERIC,
+                        "task %s: the frames given of trajectory %lld hold NaN or Inf, which no prediction can begin "
+                        "with",
+                        r->task->name, (long long)i);
+    }
+    ups_frames_from_channels_last(r->task, asked->frames, asked->count * asked->given, r->given);
+    UPS_TRY(ups_surrogate_encode(r->surrogate, r->given, asked->count * asked->given, r->encoded, error));
+    for (int64_t i = 0; i < asked->count; i++) {
+        memcpy(r->latents + i * r->frames * r->latent_elements, r->encoded + i * asked->given * r->latent_elements,
+               (size_t)(asked->given * r->latent_elements) * sizeof *r->latents);
     }
     return UPS_OK;
 }
@@ -221,7 +224,8 @@ static ups_status decode(predicting *r, ups_error *error) {
 static ups_status allocate(predicting *r, double dt, ups_error *error) {
     const ups_prediction *asked = r->asked;
     const size_t count = (size_t)asked->count;
-    r->given = malloc((size_t)(asked->given * r->elements) * sizeof *r->given);
+    r->given = malloc(count * (size_t)(asked->given * r->elements) * sizeof *r->given);
+    r->encoded = malloc(count * (size_t)(asked->given * r->latent_elements) * sizeof *r->encoded);
     r->latents =
         asked->latents ? asked->latents : malloc(count * (size_t)(r->frames * r->latent_elements) * sizeof *r->latents);
     r->coordinates = malloc((size_t)(r->points * r->task->geometry.dims) * sizeof *r->coordinates);
@@ -231,7 +235,7 @@ static ups_status allocate(predicting *r, double dt, ups_error *error) {
     double *none = NULL;
     const int known = r->task->source->parameter_count;
     if (!asked->parameters) none = malloc((size_t)(known + 1) * sizeof *none);
-    if (!r->given || !r->latents || !r->coordinates || !r->times || !r->time || !r->parameters ||
+    if (!r->given || !r->encoded || !r->latents || !r->coordinates || !r->times || !r->time || !r->parameters ||
         (!asked->parameters && !none)) {
         free(none);
         return ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for %lld predictions of %lld frames", r->task->name,
@@ -251,6 +255,7 @@ static void release(predicting *r) {
     if (r->parameters && !r->asked->parameters) free((void *)r->parameters[0]);
     if (r->latents != r->asked->latents) free(r->latents);
     free(r->given);
+    free(r->encoded);
     free(r->coordinates);
     free(r->times);
     free(r->time);
