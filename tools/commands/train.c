@@ -330,7 +330,7 @@ static int run_training(const ups_arguments *arguments, const ups_train_request 
 /* A process that fails by itself ends the others, too: they would wait for it. */
 static int end_together(ups_comm *comm, int exit_code) {
     ups_error error;
-    if (exit_code != UPS_EXIT_OK && !ups_comm_ended_together(comm)) ups_comm_abort(comm, exit_code);
+    if (exit_code != UPS_EXIT_OK && !ups_comm_ended_together(comm)) ups_comm_fail(comm, exit_code, NULL);
     if (ups_comm_rank(comm) == 0 && ups_stages_end(comm, &error) != UPS_OK) exit_code = UPS_EXIT_FAILURE;
     ups_comm_close(comm);
     return exit_code;
