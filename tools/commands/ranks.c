@@ -14,7 +14,7 @@ bool ups_ranks_follows(void) {
     return ups_launch_find().rank > 0;
 }
 
-/* ---- who speaks on standard output ------------------------------------------------------------------------------- */
+/* ---- who speaks -------------------------------------------------------------------------------------------------- */
 
 static atomic_flag spoken = ATOMIC_FLAG_INIT;
 
@@ -22,13 +22,17 @@ void ups_ranks_speak(void) {
     while (atomic_flag_test_and_set(&spoken)) pause();
 }
 
-/* Another rank fails. Its own log says so; a script reads standard output. */
+/* Another rank fails. Its own log says so, which several may do; a script reads standard output. A signal that all were
+ * told of is no failure of one of them: who was stopped alone, before the first step of a stage, leaves it to this. */
 static bool tell_failure(void *context, int rank, const ups_error *error) {
     const ups_arguments *arguments = context;
     ups_error told;
     if (atomic_flag_test_and_set(&spoken)) return false;
     ups_fail(&told, error->code, "rank %d: %s", rank, error->message);
-    if (arguments->json) ups_command_print_error(&told);
+    if (error->code == UPS_ERR_CANCELLED)
+        ups_command_fail(arguments, &told);
+    else if (arguments->json)
+        ups_command_print_error(&told);
     fflush(stdout);
     return true;
 }
@@ -62,7 +66,7 @@ static int follow(ups_comm *comm) {
                           : status == UPS_ERR_CANCELLED ? UPS_EXIT_SIGNAL + ups_cancel_signal()
                                                         : UPS_EXIT_FAILURE;
     if (status != UPS_OK && !ups_comm_ended_together(comm)) {
-        ups_log(UPS_LOG_ERROR, "%s", error.message);
+        if (status != UPS_ERR_CANCELLED) ups_log(UPS_LOG_ERROR, "%s", error.message);
         ups_comm_fail(comm, exit_code, &error);
     }
     ups_comm_close(comm);
