@@ -79,9 +79,13 @@ static void print_line(const char *line) {
     fprintf(stderr, "%s\n", printable);
 }
 
+void ups_command_print_error(const ups_error *error) {
+    print_json_error(ups_status_name(error->code), error->message, NULL);
+}
+
 int ups_command_fail(const ups_arguments *arguments, const ups_error *error) {
     fflush(stdout);
-    if (arguments && arguments->json) print_json_error(ups_status_name(error->code), error->message, NULL);
+    if (arguments && arguments->json) ups_command_print_error(error);
     char line[sizeof error->message + 8];
     snprintf(line, sizeof line, "ups: %s", error->message);
     print_line(line);

@@ -94,6 +94,9 @@ void ups_arguments_key(ups_arguments *arguments, const char *key);
 /* Prints a result on a line or lines of its own; `flags` are Jansson's. */
 void ups_print_json(const json_t *document, size_t flags);
 
+/* {"error": …} on standard output. */
+void ups_command_print_error(const ups_error *error);
+
 /* All return the exit code, for `return ups_command_…`. */
 int ups_command_fail(const ups_arguments *arguments,
                      const ups_error *error); /* "ups: message"; 1, or UPS_EXIT_SIGNAL + N when cancelled */

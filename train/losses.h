@@ -5,7 +5,7 @@
 #ifndef UPS_TRAIN_LOSSES_H
 #define UPS_TRAIN_LOSSES_H
 
-#include "model/step.h"
+#include "model/step/step.h"
 #include "train/config/config.h"
 
 /* Which losses are taken at a step, as a mask: bit i for losses[i]. */

@@ -7,7 +7,7 @@
 #include "model/nets/decoder.h"
 #include "model/nets/encoder.h"
 #include "model/nets/operator.h"
-#include "model/step.h"
+#include "model/step/step.h"
 #include "train/data/tasks.h"
 
 /* What training's matmuls compute in; `auto` on this machine (train/precision.h decides for a run). */

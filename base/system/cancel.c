@@ -10,8 +10,7 @@ static atomic_int asked;        /* the signal that came first; 0: none */
 static atomic_bool interrupted; /* by SIGINT: the next one ends the process */
 
 static void handle(int signal_number) {
-    atomic_store(&requested, true);
-    atomic_compare_exchange_strong(&asked, &(int){0}, signal_number);
+    ups_cancel_request_as(signal_number);
     if (signal_number != SIGINT) return;
     if (!atomic_exchange(&interrupted, true)) return;
     signal(SIGINT, SIG_DFL);
@@ -38,6 +37,11 @@ int ups_cancel_signal(void) {
 }
 
 void ups_cancel_request(void) {
+    atomic_store(&requested, true);
+}
+
+void ups_cancel_request_as(int signal_number) {
+    atomic_compare_exchange_strong(&asked, &(int){0}, signal_number);
     atomic_store(&requested, true);
 }
 

@@ -10,6 +10,7 @@ void ups_cancel_install(void);   /* installs the handlers; called once by the `u
 bool ups_cancel_requested(void); /* async-signal-safe, cheap */
 int ups_cancel_signal(void);     /* the first of the two that arrived; SIGINT where none did */
 void ups_cancel_request(void);   /* what the signal does, for tests and for shutting down from another thread */
-void ups_cancel_reset(void);     /* for tests */
+void ups_cancel_request_as(int signal_number); /* the same, for a signal that another process got */
+void ups_cancel_reset(void);                   /* for tests */
 
 #endif

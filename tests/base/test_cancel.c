@@ -24,6 +24,16 @@ static void a_signal_sets_the_flag_and_the_process_lives_on(void **state) {
     assert_false(ups_cancel_requested());
 }
 
+static void a_signal_that_another_process_got_counts_like_one_of_its_own(void **state) {
+    ups_cancel_reset();
+    ups_cancel_request_as(SIGTERM);
+    assert_true(ups_cancel_requested());
+    ups_cancel_request_as(SIGINT);
+    assert_int_equal(ups_cancel_signal(), SIGTERM); /* the first */
+    ups_cancel_reset();
+    assert_int_equal(ups_cancel_signal(), SIGINT);
+}
+
 /* What becomes of a process that sends itself the two signals; it would exit with 7 if it survived. */
 static int fate_of(int first, int second) {
     pid_t child = fork();
@@ -54,6 +64,7 @@ static void repeated_termination_requests_leave_time_for_a_checkpoint(void **sta
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_signal_sets_the_flag_and_the_process_lives_on),
+        cmocka_unit_test(a_signal_that_another_process_got_counts_like_one_of_its_own),
         cmocka_unit_test(a_second_interrupt_ends_the_process_at_once),
         cmocka_unit_test(repeated_termination_requests_leave_time_for_a_checkpoint),
     };

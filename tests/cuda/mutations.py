@@ -100,8 +100,8 @@ MUTATIONS = [
     ("spectral.cu", "const int row = first_row + row_group * EACH + r;", "const int row = row_group * EACH + r;", ops("spectral")),
     ("update.cu", "i += wide ? 1 : THREADS)", "i += THREADS)", OPTIMIZER),
     ("update.cu", "i < count; i += threads) add_square(own, x[i]);", "i < 0; i += threads) add_square(own, x[i]);", OPTIMIZER),
-    ("model/step.c", "captures = class_of(step)->capture_begin && !step->profiling;", "captures = false;", GRAPHS),
-    ("model/step.c", "    UPS_TRY(take_staged(step, error));", "    UPS_TRY(take_staged(step, error));\n    UPS_TRY(class_of(step)->synchronize(step->device, error));", GRAPHS),
+    ("model/step/run.c", "captures = class_of(step)->capture_begin && !step->profiling;", "captures = false;", GRAPHS),
+    ("model/step/run.c", "    UPS_TRY(take_staged(step, error));", "    UPS_TRY(take_staged(step, error));\n    UPS_TRY(class_of(step)->synchronize(step->device, error));", GRAPHS),
     ("train/optimizer.c", "if (!optimizer->captured) return", "if (true) return", GRAPHS),
     ("train/loop.c", "|| last ? l->issued : l->issued - 1, error)", "|| last ? l->issued : l->issued, error)", GRAPHS),
 ]

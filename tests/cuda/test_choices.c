@@ -7,7 +7,7 @@
 #include "model/devices/devices.h"
 #include "model/differentiate.h"
 #include "model/ops.h"
-#include "model/step.h"
+#include "model/step/step.h"
 #include "tests/cuda/runtime/runtime.h"
 #include "tests/model/claims.h"
 #include <string.h>

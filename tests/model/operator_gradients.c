@@ -11,7 +11,7 @@
 #include "model/differentiate.h"
 #include "model/nets/operator.h"
 #include "model/parameters/safetensors.h"
-#include "model/step.h"
+#include "model/step/step.h"
 #include "model/update_channel.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
 
 #include "model/nets/encoder.h"
 #include "model/nets/operator.h"
-#include "model/step.h"
+#include "model/step/step.h"
 #include "tests/model/on_device.h"
 
 extern ups_device *device;

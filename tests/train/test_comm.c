@@ -1,13 +1,18 @@
 /* What processes that train together exchange, held against sums by hand: `mpirun -n 3 test_comm`. Every process runs
  * the same claims; one that fails ends all. */
 #include "base/system/cancel.h"
+#include "base/system/launcher.h"
+#include "base/system/threads.h"
 #include "model/devices/devices.h"
 #include "model/parameters/parameters.h"
 #include "tests/model/claims.h"
 #include "tests/model/on_device.h"
 #include "train/comm/exchange.h"
+#include "train/comm/seat.h"
 
+#include <signal.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { LONGEST = 240 /* seconds: an exchange that somebody does not come to would never end */, PIECE = 1 << 20 };
 
@@ -155,6 +160,66 @@ CLAIM(an_exchange_begun_while_another_waits_comes_after_it) {
     }
 }
 
+/* ---- notices ----------------------------------------------------------------------------------------------------- */
+
+/* Until the communicators have seen that nobody is asked to end. */
+static void forget_signals(void) {
+    ok(ups_comm_barrier(comm, &failure));
+    ups_cancel_reset();
+    sleep_ms(300);
+    ups_cancel_reset();
+    ok(ups_comm_barrier(comm, &failure));
+}
+
+CLAIM(a_signal_to_one_is_passed_on_to_all_whatever_they_do) {
+    static const int signals[] = {SIGTERM, SIGINT};
+    forget_signals();
+    for (int who = 0; who < size; who++) {
+        const int number = signals[who % 2];
+        const double began = ups_now();
+        assert_false(ups_cancel_requested());
+        ok(ups_comm_barrier(comm, &failure));
+        if (rank == who) ups_cancel_request_as(number);
+        if (who == 2 && rank == 0) ok(ups_comm_barrier(comm, &failure)); /* while it waits for an exchange */
+        while (!ups_cancel_requested() && ups_now() - began < 60) sleep_ms(1);
+        assert_true(ups_cancel_requested());
+        assert_int_equal(ups_cancel_signal(), number);
+        if (who == 2 && rank != 0) ok(ups_comm_barrier(comm, &failure));
+        forget_signals();
+    }
+}
+
+/* ---- seats ------------------------------------------------------------------------------------------------------- */
+
+static ups_seat make_seat(const char *host, const char *processors) {
+    ups_seat seat = {0};
+    snprintf(seat.host, sizeof seat.host, "%s", host);
+    for (const char *p = processors; *p; p++) CPU_SET((size_t)(*p - '0'), &seat.processors);
+    return seat;
+}
+
+CLAIM(those_share_processors_that_may_run_on_some_of_the_same_of_one_machine) {
+    const ups_seat seats[] = {make_seat("a", "0123"), make_seat("a", "0123"), make_seat("a", "45"),
+                              make_seat("b", "0123"), make_seat("a", "3"),    make_seat("b", ""),
+                              make_seat("b", "")};
+    static const int sharing[] = {3, 3, 1, 1, 3, 2, 2};
+    for (int i = 0; i < 7; i++) assert_int_equal(ups_seat_count_sharing(&seats[i], seats, 7), sharing[i]);
+}
+
+CLAIM(ranks_of_one_machine_divide_its_processors) {
+    const int own = ups_cpu_count();
+    int *all = malloc((size_t)size * sizeof *all), sum = 0, alone = 0;
+    assert_non_null(all);
+    ok(ups_comm_gather(comm, &own, all, sizeof own, &failure));
+    for (int r = 0; r < size; r++) {
+        sum += all[r];
+        alone += all[r] == 1;
+    }
+    free(all);
+    assert_int_equal(ups_launch_processes_here(), size);
+    assert_true(sum <= sysconf(_SC_NPROCESSORS_ONLN) || alone == size);
+}
+
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
 
 typedef struct training {
@@ -283,15 +348,17 @@ CLAIM(losses_and_the_first_bad_micro_batch_are_those_of_all_ranks) {
     end(&t);
 }
 
-CLAIM(all_know_after_a_step_that_one_was_asked_to_end) {
+CLAIM(all_know_after_a_step_that_one_was_asked_to_end_and_by_what) {
     training t = begin(10, false, comm);
     for (int who = -1; who < size; who++) {
         bool trained[UPS_UPDATE_MAX_SETS] = {true};
-        if (rank == who) ups_cancel_request();
+        if (rank == who) ups_cancel_request_as(SIGTERM);
         ok(ups_exchange_step(t.exchange, t.update, trained, &failure));
         assert_int_equal(ups_exchange_cancelled(t.exchange), who >= 0);
+        if (who >= 0) assert_int_equal(ups_cancel_signal(), SIGTERM);
         ups_cancel_reset();
     }
+    forget_signals();
     end(&t);
 }
 

@@ -3,7 +3,7 @@
 #include "base/random.h"
 #include "model/devices/devices.h"
 #include "model/differentiate.h"
-#include "model/step.h"
+#include "model/step/step.h"
 #include "model/update_channel.h"
 #include "tests/model/claims.h"
 #include "train/objectives/field_losses.h"

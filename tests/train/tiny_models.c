@@ -2,7 +2,7 @@
 
 #include "base/random.h"
 #include "model/devices/devices.h"
-#include "model/step.h"
+#include "model/step/step.h"
 #include "tests/model/claims.h"
 #include "tests/model/on_device.h"
 #include "train/config/load.h"

@@ -6,7 +6,7 @@
 #include "model/device.h"
 #include "model/devices/devices.h"
 #include "model/nets/encoder.h"
-#include "model/step.h"
+#include "model/step/step.h"
 #include "tools/bench/go_on.h"
 #include "tools/bench/median.h"
 #include "tools/bench/run_encoder.h"

@@ -1,6 +1,6 @@
 /* `ups bench step`: the training step of the reference operator alone: forward, backward, the norm of gradients and the
  * optimizer, on latents that are already in memory. */
-#include "model/step.h"
+#include "model/step/step.h"
 #include "base/half.h"
 #include "base/json.h"
 #include "base/random.h"

@@ -2,26 +2,19 @@
 #include "train/stages/train.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "base/progress.h"
-#include "base/system/cancel.h"
 #include "base/system/launcher.h"
-#include "model/devices/devices.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/config_mistakes.h"
+#include "tools/commands/plan.h"
+#include "tools/commands/ranks.h"
 #include "tools/commands/refused_run.h"
 #include "tools/commands/sweep.h"
-#include "train/precision.h"
-#include "train/run_precision.h"
-#include "train/session.h"
-#include "train/stages/follow.h"
-#include "train/stages/run.h"
 #include "train/state.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { STAGE, RESUME, EXTEND, FORK, RESTART, SET, SWEEP, PLAN, DEVICE, MEMORY, OPTION_COUNT };
@@ -48,9 +41,9 @@ static const char details[] =
     "with\n"
     "what is left of it. A run whose numbers are no longer finite, or whose memory does not suffice, is told of, and\n"
     "the next one begins.\n"
-    "\nmpirun -n 4 ups train CONFIG, or srun, trains in four processes: each computes its share of the micro-batches "
-    "of\n"
-    "a step (accumulation), and rank 0 writes. A run may go on with another number of processes.\n"
+    "\nmpirun -n 4 ups train CONFIG, or srun, trains in four processes: each computes its share of a step's\n"
+    "micro-batches (accumulation), and rank 0 writes. A run may go on with another number of processes. With --plan\n"
+    "rank 0 says what each of them would take.\n"
     "\nups train RUN alone says how far the run has come.\n"
     "\nExamples:\n"
     "  ups train configs/quickstart.yaml\n"
@@ -69,89 +62,6 @@ static void list_stages(const char *between, char *text, size_t bytes) {
     for (int s = 0; s < UPS_STAGE_COUNT && used < bytes; s++) {
         used += (size_t)snprintf(text + used, bytes - used, "%s%s", s ? between : "", ups_stage_name((ups_stage)s));
     }
-}
-
-/* ---- plan ------------------------------------------------------------------------------------------------------ */
-
-static void print_plan(const char *name, const ups_stage_plan *plan, json_t *list) {
-    if (list) {
-        json_object_set_new(
-            list, name,
-            json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:b, s:I, s:I, s:I, s:I, s:I}",
-                      "batch_size", (json_int_t)plan->batch_size, "trainable_parameters", (json_int_t)plan->trainable,
-                      "parameters", (json_int_t)plan->parameters, "optimizer", (json_int_t)plan->optimizer,
-                      "activations", (json_int_t)plan->activations, "activations_without_checkpointing",
-                      (json_int_t)plan->activations_without_checkpointing, "inputs", (json_int_t)plan->inputs,
-                      "workspace", (json_int_t)plan->workspace, "loader", (json_int_t)plan->loader, "validation_loader",
-                      (json_int_t)plan->validation, "residency", ups_residency_name(plan->residency), "resident",
-                      (json_int_t)plan->resident, "resident_on_device", (json_int_t)plan->resident_on_device, "encodes",
-                      (int)plan->encodes, "encoders", (json_int_t)plan->encoders, "exchange",
-                      (json_int_t)plan->exchange, "total", (json_int_t)plan->total, "on_device",
-                      (json_int_t)plan->on_device, "offloaded", (json_int_t)plan->offloaded));
-        return;
-    }
-    printf("%s: %.2f M parameters, batches of %lld\n", name, (double)plan->trainable / 1e6,
-           (long long)plan->batch_size);
-    static const char *const kept[] = {[UPS_RESIDENCY_STREAM] = "samples kept (stream: none)",
-                                       [UPS_RESIDENCY_RAM_COMPRESSED] = "samples kept (ram_compressed)",
-                                       [UPS_RESIDENCY_RAM] = "samples kept (ram)"};
-    const struct {
-        const char *what;
-        size_t bytes;
-    } rows[] = {{"weights, gradients, compute copy", plan->parameters},
-                {"optimizer state", plan->optimizer},
-                {"activations", plan->activations},
-                {"kernel workspace", plan->workspace},
-                {"inputs", plan->inputs},
-                {"batches in flight", plan->loader},
-                {"batches of validations", plan->validation},
-                {plan->encodes ? "samples kept (encode)" : kept[plan->residency], plan->resident},
-                {plan->resident_on_device ? "samples kept on the card" : NULL, plan->resident_on_device},
-                {plan->encodes ? "encoders" : NULL, plan->encoders},
-                {plan->exchange ? "sums over processes" : NULL, plan->exchange},
-                {"total", plan->total},
-                {plan->on_device ? "of it on the card" : NULL, plan->on_device},
-                {plan->offloaded ? "moments in the host's memory" : NULL, plan->offloaded}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (!rows[i].what) continue;
-        double mib = (double)rows[i].bytes / (1 << 20);
-        bool large = plan->total >> 20 >= 100 * 1024;
-        printf("  %-34s %10.1f %s\n", rows[i].what, large ? mib / 1024 : mib, large ? "GiB" : "MiB");
-    }
-    if (plan->activations_without_checkpointing > plan->activations) {
-        size_t saved = plan->activations_without_checkpointing - plan->activations;
-        printf("  activation checkpointing saves %.1f MiB, %.0f %% of the activations\n", (double)saved / (1 << 20),
-               100.0 * (double)saved / (double)plan->activations_without_checkpointing);
-    }
-}
-
-static ups_status plan_stages(ups_session *session, int stage_alone, bool restart, bool as_json, ups_error *error) {
-    const ups_run_config *config = session->config;
-    if (restart)
-        session->config->precision = ups_precision_resolve(config->precision, config->device.name);
-    else
-        UPS_TRY(ups_precision_of_run(config, &session->config->precision, error));
-    json_t *list = as_json ? json_object() : NULL;
-    ups_status status = UPS_OK, fits = UPS_OK;
-    ups_stage_request request = {.session = session};
-    ups_stages_wanted wanted = {.stage = stage_alone};
-    for (unsigned i = 0; i < config->stage_count && status == UPS_OK; i++) {
-        ups_stage stage = config->stages[i];
-        if (stage_alone < 0) request.done |= 1u << stage;
-        if (!ups_stages_include(&wanted, config, i) || !ups_stages[stage]->plan) continue;
-        ups_stage_plan plan;
-        status = ups_stages[stage]->plan(&request, &plan, error);
-        if (status != UPS_OK) break;
-        print_plan(ups_stage_name(stage), &plan, list);
-        if (fits == UPS_OK) fits = ups_stage_check_memory(session, stage, &plan, error);
-    }
-    if (status == UPS_OK) status = fits;
-    if (list && status == UPS_OK) {
-        json_dumpf(list, stdout, JSON_INDENT(2));
-        putchar('\n');
-    }
-    json_decref(list);
-    return status;
 }
 
 /* ---- what is told ------------------------------------------------------------------------------------------------ */
@@ -236,83 +146,75 @@ static void print_progress(const ups_train_report *report) {
 
 /* ---- the command ------------------------------------------------------------------------------------------------ */
 
-/* Reads the options; a line that is wrong is answered and *exit_code set. `keys` has room for one an argument. */
-static bool read_line(ups_arguments *arguments, ups_train_request *request, const char **keys, ups_sweep_request *sweep,
-                      bool *plan, double *card_gib, int *exit_code) {
-    *request = (ups_train_request){.stage = -1};
-    *sweep = (ups_sweep_request){.keys = keys};
-    for (int option; (option = ups_arguments_next(arguments)) >= 0;) {
-        if (option == STAGE) ups_arguments_choice(arguments, &request->stage);
-        if (option == RESUME) request->resume = true;
-        if (option == EXTEND) request->extend = true;
-        if (option == FORK) request->fork = arguments->value;
-        if (option == RESTART) request->restart = true;
-        if (option == PLAN) *plan = true;
-        if (option == DEVICE) {
-            int device;
-            ups_arguments_choice(arguments, &device);
-            ups_arguments_key(arguments, "device.name");
-        }
-        if (option == MEMORY) ups_arguments_real(arguments, 0.001, 1e6, card_gib);
-        if (option == SET) ups_arguments_override(arguments);
-        if (option == SWEEP && keys) keys[sweep->key_count++] = arguments->value;
+/* The command line, read. */
+typedef struct train_command {
+    ups_arguments arguments;
+    ups_train_request request;
+    ups_sweep_request sweep; /* no keys: no sweep */
+    bool plan;
+    double card_gib; /* of an absent card to plan for; 0: none */
+} train_command;
+
+/* `keys` has room for one an argument. */
+static void take_option(train_command *c, int option, const char **keys) {
+    ups_arguments *arguments = &c->arguments;
+    if (option == STAGE) ups_arguments_choice(arguments, &c->request.stage);
+    if (option == RESUME) c->request.resume = true;
+    if (option == EXTEND) c->request.extend = true;
+    if (option == FORK) c->request.fork = arguments->value;
+    if (option == RESTART) c->request.restart = true;
+    if (option == PLAN) c->plan = true;
+    if (option == DEVICE) {
+        int device;
+        ups_arguments_choice(arguments, &device);
+        ups_arguments_key(arguments, "device.name");
     }
-    if (arguments->stop) {
-        *exit_code = ups_arguments_end(arguments);
-        return false;
-    }
-    int ways = request->resume + request->extend + request->restart + (request->fork != NULL);
-    if (arguments->operand_count != 1)
-        *exit_code = ups_command_no_config(arguments);
-    else if (ways > 1)
-        *exit_code = ups_command_usage_error(arguments, "--resume, --extend, --fork and --restart exclude each other");
-    else if (*card_gib > 0 && !*plan)
-        *exit_code =
-            ups_command_usage_error(arguments, "--memory is for --plan; device.memory is what a run may use of a card");
-    else if (request->fork && !request->fork[0])
-        *exit_code = ups_command_usage_error(arguments, "--fork: the directory of the new run was expected");
-    else if (sweep->key_count > 0 && (ways > request->resume || request->stage >= 0 || *plan))
-        *exit_code = ups_command_usage_error(arguments, "--sweep trains whole runs; of the other ways, --resume alone "
-                                                        "goes with it");
-    for (size_t i = 0; i < sweep->key_count && *exit_code == UPS_EXIT_OK; i++) {
-        const char *equals = strchr(keys[i], '=');
-        if (equals && equals != keys[i] && equals[1]) continue;
-        *exit_code = ups_command_usage_error(arguments,
-                                             "--sweep: '%.200s' is not of the form KEY=VALUE,VALUE, such as "
-                                             "operator.optimizer.learning_rate=1e-3,3e-3",
-                                             keys[i]);
-    }
-    request->overrides = arguments->overrides;
-    request->override_count = arguments->override_count;
-    request->operand = arguments->operand_count == 1 ? arguments->operands[0] : NULL;
-    sweep->operand = request->operand;
-    sweep->overrides = request->overrides;
-    sweep->override_count = request->override_count;
-    sweep->resume = request->resume;
-    return *exit_code == UPS_EXIT_OK;
+    if (option == MEMORY) ups_arguments_real(arguments, 0.001, 1e6, &c->card_gib);
+    if (option == SET) ups_arguments_override(arguments);
+    if (option == SWEEP && keys) keys[c->sweep.key_count++] = arguments->value;
 }
 
-static int run_plan(const ups_arguments *arguments, const ups_train_request *request, double card_gib) {
-    const uint64_t card = (uint64_t)(card_gib * (double)(1 << 30));
-    ups_session session;
-    ups_error error;
-    int exit_code = UPS_EXIT_OK;
-    ups_status status =
-        ups_session_open_to_plan(request->operand, request->overrides, request->override_count, card, &session, &error);
-    if (status == UPS_OK && card > 0 && !session.device->class->memory)
-        status = ups_fail(&error, UPS_ERR_ARGUMENT, "--memory is of a card, and the device is '%s'; add --device cuda",
-                          session.device->class->name);
-    if (status == UPS_ERR_UNSUPPORTED && card == 0 && ups_device_can_plan("cuda")) {
-        size_t used = strlen(error.message);
-        snprintf(error.message + used, sizeof error.message - used, "; --memory 80 plans for an absent card of 80 GiB");
+/* Whether what was given goes together; the exit code, after a sentence where it does not. */
+static int check_line(const train_command *c) {
+    const ups_arguments *arguments = &c->arguments;
+    const ups_train_request *request = &c->request;
+    const int ways = request->resume + request->extend + request->restart + (request->fork != NULL);
+    if (arguments->operand_count != 1) return ups_command_no_config(arguments);
+    if (ways > 1)
+        return ups_command_usage_error(arguments, "--resume, --extend, --fork and --restart exclude each other");
+    if (c->card_gib > 0 && !c->plan)
+        return ups_command_usage_error(arguments,
+                                       "--memory is for --plan; device.memory is what a run may use of a card");
+    if (request->fork && !request->fork[0])
+        return ups_command_usage_error(arguments, "--fork: the directory of the new run was expected");
+    if (c->sweep.key_count > 0 && (ways > request->resume || request->stage >= 0 || c->plan))
+        return ups_command_usage_error(arguments, "--sweep trains whole runs; of the other ways, --resume alone goes "
+                                                  "with it");
+    for (size_t i = 0; i < c->sweep.key_count; i++) {
+        const char *key = c->sweep.keys[i], *equals = strchr(key, '=');
+        if (equals && equals != key && equals[1]) continue;
+        return ups_command_usage_error(arguments,
+                                       "--sweep: '%.200s' is not of the form KEY=VALUE,VALUE, such as "
+                                       "operator.optimizer.learning_rate=1e-3,3e-3",
+                                       key);
     }
-    if (status == UPS_OK) status = plan_stages(&session, request->stage, request->restart, arguments->json, &error);
-    if (status != UPS_OK && !session.config)
-        exit_code = ups_command_fail_on_config(arguments, UPS_PATHS_ALL, &error);
-    else if (status != UPS_OK)
-        exit_code = ups_command_fail(arguments, &error);
-    ups_session_close(&session);
-    return exit_code;
+    if (c->sweep.key_count > 0 && ups_launch_find().ranks > 1)
+        return ups_command_usage_error(arguments, "--sweep trains one run after the other in one process");
+    return UPS_EXIT_OK;
+}
+
+/* Whether there is something to do; otherwise the line was answered, and *exit_code is set. */
+static bool read_line(train_command *c, const char **keys, int *exit_code) {
+    c->request.stage = -1;
+    c->sweep.keys = keys;
+    for (int option; (option = ups_arguments_next(&c->arguments)) >= 0;) take_option(c, option, keys);
+    *exit_code = c->arguments.stop ? ups_arguments_end(&c->arguments) : check_line(c);
+    if (c->arguments.stop || *exit_code != UPS_EXIT_OK) return false;
+    c->request.overrides = c->sweep.overrides = c->arguments.overrides;
+    c->request.override_count = c->sweep.override_count = c->arguments.override_count;
+    c->request.operand = c->sweep.operand = c->arguments.operands[0];
+    c->sweep.resume = c->request.resume;
+    return true;
 }
 
 static int run_training(const ups_arguments *arguments, const ups_train_request *request) {
@@ -320,6 +222,7 @@ static int run_training(const ups_arguments *arguments, const ups_train_request 
     ups_error error;
     int exit_code = UPS_EXIT_OK;
     ups_status status = ups_train(request, &report, &error);
+    ups_ranks_speak();
     if (status == UPS_OK && report.only_told && !arguments->json) print_progress(&report);
     if (status == UPS_OK && arguments->json) status = print_state(report.config, &error);
     if (status != UPS_OK) exit_code = fail(arguments, &report, &error);
@@ -327,48 +230,13 @@ static int run_training(const ups_arguments *arguments, const ups_train_request 
     return exit_code;
 }
 
-/* A process that fails by itself ends the others, too: they would wait for it. */
-static int end_together(ups_comm *comm, int exit_code) {
-    ups_error error;
-    if (exit_code != UPS_EXIT_OK && !ups_comm_ended_together(comm)) ups_comm_abort(comm, exit_code);
-    if (ups_comm_rank(comm) == 0 && ups_stages_end(comm, &error) != UPS_OK) exit_code = UPS_EXIT_FAILURE;
-    ups_comm_close(comm);
-    return exit_code;
-}
-
-/* Where several processes were started and one is enough, the others have nothing to do. */
-static bool is_another_rank(void) {
-    return ups_launch_find().rank > 0;
-}
-
-/* Most often nobody finds MPI. Rank 0 says so, and its end ends the others before they have waited. */
-static int fail_without_others(const ups_arguments *arguments, const ups_error *error) {
-    enum { PATIENCE = 20 }; /* tenths of a second */
-    for (int i = 0; is_another_rank() && i < PATIENCE; i++) {
-        if (ups_cancel_requested()) return UPS_EXIT_FAILURE;
-        nanosleep(&(struct timespec){0, 100000000}, NULL);
-    }
-    return ups_command_fail(arguments, error);
-}
-
-/* What the launcher started: rank 0 trains as a process by itself does, the others follow it. */
-static int run_ranks(const ups_arguments *arguments, ups_train_request *request) {
-    ups_comm *comm;
-    ups_error error;
-    if (ups_comm_open(&comm, &error) != UPS_OK) return fail_without_others(arguments, &error);
-    request->comm = comm;
-    if (!comm) return run_training(arguments, request);
-    if (ups_comm_rank(comm) == 0) {
-        ups_log(UPS_LOG_INFO, "%d processes train together (%s)", ups_comm_size(comm), ups_comm_library(comm));
-        return end_together(comm, run_training(arguments, request));
-    }
-    ups_progress_enable(false);
-    ups_status status = ups_stages_follow(comm, &error);
-    if (status != UPS_OK && !ups_comm_ended_together(comm)) ups_log(UPS_LOG_ERROR, "%s", error.message);
-    const bool cancelled = status == UPS_ERR_CANCELLED;
-    return end_together(comm, cancelled          ? UPS_EXIT_SIGNAL + ups_cancel_signal()
-                              : status != UPS_OK ? UPS_EXIT_FAILURE
-                                                 : UPS_EXIT_OK);
+/* Of several processes, rank 0. */
+static int lead(void *context, ups_comm *comm) {
+    train_command *c = context;
+    c->request.comm = comm;
+    if (c->plan) return ups_command_plan(&c->arguments, &c->request, c->card_gib);
+    if (comm) ups_log(UPS_LOG_INFO, "%d processes train together (%s)", ups_comm_size(comm), ups_comm_library(comm));
+    return run_training(&c->arguments, &c->request);
 }
 
 /* Nothing is written to the two streams until `speak`. */
@@ -407,28 +275,22 @@ int ups_cmd_train(int argc, char **argv) {
         [MEMORY] = {"memory", 0, "GIB", "--plan for an absent card of so much memory"},
     };
     const ups_usage usage = {"train", "CONFIG|RUN", summary, options, OPTION_COUNT, details};
-    ups_arguments arguments;
-    ups_train_request request;
-    ups_sweep_request sweep;
-    bool plan = false;
-    double card_gib = 0;
+    train_command command = {.plan = false};
     int exit_code = UPS_EXIT_OK;
     const char **keys = calloc((size_t)argc + 1, sizeof *keys);
-    ups_arguments_begin(&arguments, &usage, argc, argv);
-    /* What all of several processes find in the same line, or one of them can answer, rank 0 says. */
-    const bool follows = is_another_rank();
+    ups_arguments_begin(&command.arguments, &usage, argc, argv);
+    /* What all of several processes find in the same line, rank 0 says. */
+    const bool follows = ups_ranks_follows();
     int kept[2];
     if (follows) hush(kept);
-    const bool sound = read_line(&arguments, &request, keys, &sweep, &plan, &card_gib, &exit_code);
+    const bool sound = read_line(&command, keys, &exit_code);
     if (follows) speak(kept);
-    if (follows && (!sound || plan || sweep.key_count > 0))
-        exit_code = UPS_EXIT_OK;
-    else if (sound && plan)
-        exit_code = run_plan(&arguments, &request, card_gib);
-    else if (sound && sweep.key_count > 0 && ups_launch_find().ranks > 1)
-        exit_code = ups_command_usage_error(&arguments, "--sweep trains one run after the other in one process");
-    else if (sound)
-        exit_code = sweep.key_count > 0 ? ups_command_sweep(&arguments, &sweep) : run_ranks(&arguments, &request);
+    if (!sound)
+        exit_code = follows ? UPS_EXIT_OK : exit_code;
+    else if (command.sweep.key_count > 0)
+        exit_code = ups_command_sweep(&command.arguments, &command.sweep);
+    else
+        exit_code = ups_ranks_run(&command.arguments, lead, &command);
     free(keys);
     return exit_code;
 }

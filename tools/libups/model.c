@@ -1,8 +1,8 @@
 /* Models: opening a trained one, saying what it predicts, predicting. */
 #include "model/devices/devices.h"
 #include "tools/libups/handles.h"
-#include "train/evaluation/predictor.h"
 #include "train/networks.h"
+#include "train/portable/predictor.h"
 
 #include <limits.h>
 #include <stdint.h>

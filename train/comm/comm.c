@@ -7,10 +7,10 @@
 #include "base/system/program.h"
 #include "base/system/threads.h"
 #include "train/comm/module.h"
+#include "train/comm/seat.h"
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +22,8 @@ enum { MOST_JOBS = 64 }; /* begun and not done; who begins another one waits */
 
 #define PATIENCE                                                                                                       \
     600.0 /* seconds that others have to answer in once rank 0 is to end: more than a step or a validation */
+#define LAST_WORDS 5.0       /* seconds that rank 0 has to end all in, once it was told why another one fails */
+#define LOOK_EVERY 50000000L /* ns between looks for notices while there is no exchange */
 
 typedef enum job_kind { BARRIER, BROADCAST, GATHER, ADD, COLLECT, END } job_kind;
 
@@ -34,6 +36,13 @@ typedef struct comm_job {
     bool first;      /* add */
 } comm_job;
 
+/* What one process tells another beside exchanges. */
+typedef struct comm_notice {
+    enum { SIGNALLED, FAILED } kind;
+    int number; /* the signal; the exit code */
+    ups_error error;
+} comm_notice;
+
 struct ups_comm {
     const ups_mpi_module *module;
     ups_mpi_place place;
@@ -45,9 +54,14 @@ struct ups_comm {
     int64_t next, ended; /* jobs begun and carried out since the beginning */
     ups_status status;   /* the first failure, which all later ones are */
     ups_error error;
+    ups_comm_told *told; /* rank 0; NULL: nobody */
+    void *told_context;
+    comm_notice failure;   /* why this process fails; set before `abort_code` */
     atomic_int abort_code; /* −1: none */
     bool together;         /* how this process ended; of the caller alone */
     /* of the thread alone: */
+    comm_notice signalled; /* what was passed on */
+    bool passed_on;
     float *parts, *slice;
     int64_t parts_count, slice_count;
 };
@@ -92,6 +106,67 @@ static int64_t piece_of(int64_t left) {
     return left < UPS_MPI_MOST ? left : UPS_MPI_MOST;
 }
 
+/* ---- notices ----------------------------------------------------------------------------------------------------- */
+
+/* A signal that this process got, or was told of by another one, who told all. */
+static void pass_on_signal(ups_comm *comm) {
+    const bool requested = ups_cancel_requested();
+    if (requested && !comm->passed_on) {
+        comm->signalled = (comm_notice){.kind = SIGNALLED, .number = ups_cancel_signal()};
+        for (int rank = 0; rank < comm->place.size; rank++) {
+            if (rank != comm->place.rank) comm->module->send(rank, &comm->signalled, offsetof(comm_notice, error));
+        }
+    }
+    comm->passed_on = requested;
+}
+
+static void take_notice(ups_comm *comm, int from, const comm_notice *notice) {
+    if (notice->kind == SIGNALLED) {
+        ups_cancel_request_as(notice->number);
+        comm->passed_on = true;
+        return;
+    }
+    pthread_mutex_lock(&comm->lock);
+    ups_comm_told *told = comm->told;
+    void *context = comm->told_context;
+    pthread_mutex_unlock(&comm->lock);
+    if (!told || told(context, from, &notice->error)) comm->module->abort(notice->number);
+}
+
+static void exchange_notices(ups_comm *comm) {
+    comm_notice notice;
+    int from;
+    pass_on_signal(comm);
+    while (comm->module->receive(&notice, sizeof notice, &from) == 0 && from >= 0) take_notice(comm, from, &notice);
+}
+
+/* Ends all processes if this one is to; rank 0 has a moment to say why. */
+static void end_all_if_asked(ups_comm *comm) {
+    const int exit_code = atomic_load(&comm->abort_code);
+    if (exit_code < 0) return;
+    if (comm->place.rank > 0 && comm->module->send(0, &comm->failure, sizeof comm->failure) == 0) {
+        for (double began = ups_now(); ups_now() - began < LAST_WORDS;) {
+            exchange_notices(comm);
+            nanosleep(&(struct timespec){0, 1000000}, NULL);
+        }
+    }
+    comm->module->abort(exit_code);
+}
+
+/* Until a job is begun, or all are to end. The lock is held, but while notices are exchanged. */
+static void wait_for_job(ups_comm *comm) {
+    while (comm->next == comm->ended && atomic_load(&comm->abort_code) < 0) {
+        struct timespec look;
+        clock_gettime(CLOCK_MONOTONIC, &look);
+        look.tv_nsec += LOOK_EVERY;
+        if (look.tv_nsec >= 1000000000) look = (struct timespec){look.tv_sec + 1, look.tv_nsec - 1000000000};
+        if (pthread_cond_timedwait(&comm->begun, &comm->lock, &look) == 0) continue;
+        pthread_mutex_unlock(&comm->lock);
+        exchange_notices(comm);
+        pthread_mutex_lock(&comm->lock);
+    }
+}
+
 /* ---- the thread -------------------------------------------------------------------------------------------------- */
 
 static void fail_with(ups_comm *comm, int code, const char *what) {
@@ -110,8 +185,7 @@ static bool wait_for_exchange(ups_comm *comm, int code, const char *what) {
         if (code == 0) code = comm->module->test(&ended);
         if (code != 0) fail_with(comm, code, what);
         if (code != 0 || ended) return code == 0;
-        int abort_code = atomic_load(&comm->abort_code);
-        if (abort_code >= 0) comm->module->abort(abort_code);
+        end_all_if_asked(comm);
         if (ups_cancel_requested() && comm->place.rank == 0) { /* the others hold nothing that would be lost */
             if (stopping == 0) stopping = ups_now();
             if (ups_now() - stopping > PATIENCE) {
@@ -124,6 +198,7 @@ static bool wait_for_exchange(ups_comm *comm, int code, const char *what) {
             }
         }
         if (tries < 100) continue;
+        exchange_notices(comm);
         nanosleep(&(struct timespec){0, pause}, NULL);
         if (pause < 500000) pause += pause / 4;
     }
@@ -196,9 +271,11 @@ static void *run_thread(void *context) {
     comm->ended++; /* as if that were a job */
     pthread_cond_broadcast(&comm->done);
     for (bool ends = code != 0; !ends;) {
-        while (comm->next == comm->ended && atomic_load(&comm->abort_code) < 0)
-            pthread_cond_wait(&comm->begun, &comm->lock);
-        if (atomic_load(&comm->abort_code) >= 0) comm->module->abort(atomic_load(&comm->abort_code));
+        wait_for_job(comm);
+        if (atomic_load(&comm->abort_code) >= 0) {
+            pthread_mutex_unlock(&comm->lock);
+            end_all_if_asked(comm); /* this process among them */
+        }
         const comm_job job = comm->jobs[comm->ended % MOST_JOBS];
         const bool sound = comm->status == UPS_OK;
         pthread_mutex_unlock(&comm->lock);
@@ -243,48 +320,18 @@ static ups_status check_place(const ups_comm *comm, const ups_launch *launch, up
         launch->launcher, (long long)launch->ranks, comm->place.size, comm->library);
 }
 
-/* Of a machine with several cards each process has its own: that of its number here, of those that are to be seen. Said
- * before MPI begins, which may ask the driver for cards, too. */
-static void choose_card(int64_t number) {
-    const char *seen = getenv("CUDA_VISIBLE_DEVICES");
-    char card[64];
-    snprintf(card, sizeof card, "%lld", (long long)number);
-    for (int64_t i = 0; seen && i < number; i++) {
-        seen = strchr(seen, ',');
-        if (!seen) return; /* the launcher gave each process its own */
-        seen++;
-    }
-    if (seen) snprintf(card, sizeof card, "%.*s", (int)strcspn(seen, ","), seen);
-    setenv("CUDA_VISIBLE_DEVICES", card, 1);
-}
-
-/* Where a process may run. */
-typedef struct seat {
-    char host[65];
-    cpu_set_t processors;
-} seat;
-
-/* Counts the processes that may run on the same processors as this one. */
+/* From here on this process takes its part of the machine alone. */
 static ups_status share_machine(ups_comm *comm, ups_error *error) {
-    seat own, *all = calloc((size_t)comm->place.size, sizeof *all);
+    const int processes = comm->place.node_size;
+    ups_seat own, *all = calloc((size_t)comm->place.size, sizeof *all);
     if (!all) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-    memset(&own, 0, sizeof own);
-    gethostname(own.host, sizeof own.host - 1);
-    const bool known = sched_getaffinity(0, sizeof own.processors, &own.processors) == 0;
+    ups_seat_find(&own);
     ups_status status = ups_comm_gather(comm, &own, all, sizeof own, error);
-    int same = 0;
-    for (int rank = 0; rank < comm->place.size; rank++) same += memcmp(&all[rank], &own, sizeof own) == 0;
+    const int sharing = ups_seat_count_sharing(&own, all, comm->place.size);
     free(all);
     UPS_TRY(status);
-    ups_launch_share_machine(comm->place.node_size, same);
-    const int bound = known ? CPU_COUNT(&own.processors) : 0;
-    const int part = (int)sysconf(_SC_NPROCESSORS_ONLN) / comm->place.node_size;
-    if (comm->place.rank == 0 && same == 1 && bound > 0 && 2 * bound <= part)
-        ups_log(
-            UPS_LOG_WARNING,
-            "the launcher bound each process to %d of this machine's processors, where %d would be its part; `mpirun "
-            "--bind-to none`, or `--map-by slot:PE=%d`, gives it those",
-            bound, part, part);
+    ups_launch_share_machine(processes, sharing);
+    if (comm->place.rank == 0 && sharing == 1) ups_seat_warn_of_binding(&own, processes);
     return UPS_OK;
 }
 
@@ -299,13 +346,17 @@ ups_status ups_comm_open(ups_comm **comm, ups_error *error) {
     }
     ups_comm *opened = calloc(1, sizeof *opened);
     if (!opened) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-    if (launch.number >= 0) choose_card(launch.number);
+    if (launch.number >= 0) ups_seat_choose_card(launch.number);
     opened->module = module;
     opened->next = 1; /* the beginning */
     opened->together = true;
     atomic_init(&opened->abort_code, -1);
     pthread_mutex_init(&opened->lock, NULL);
-    pthread_cond_init(&opened->begun, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&opened->begun, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     pthread_cond_init(&opened->done, NULL);
     snprintf(opened->library, sizeof opened->library, "%s", module->library());
     if (pthread_create(&opened->thread, NULL, run_thread, opened) != 0) {
@@ -339,13 +390,24 @@ void ups_comm_close(ups_comm *comm) {
     free(comm);
 }
 
-_Noreturn void ups_comm_abort(ups_comm *comm, int exit_code) {
+void ups_comm_on_failure(ups_comm *comm, ups_comm_told *told, void *context) {
+    if (!comm) return;
+    pthread_mutex_lock(&comm->lock);
+    comm->told = told;
+    comm->told_context = context;
+    pthread_mutex_unlock(&comm->lock);
+}
+
+_Noreturn void ups_comm_fail(ups_comm *comm, int exit_code, const ups_error *error) {
     if (comm) {
-        atomic_store(&comm->abort_code, exit_code);
+        comm->failure = (comm_notice){.kind = FAILED, .number = exit_code};
+        if (error) comm->failure.error = *error;
         pthread_mutex_lock(&comm->lock);
+        atomic_store(&comm->abort_code, exit_code);
         pthread_cond_signal(&comm->begun);
         pthread_mutex_unlock(&comm->lock);
-        nanosleep(&(struct timespec){5, 0}, NULL); /* the thread ends this process before */
+        for (double began = ups_now(); ups_now() - began < 2 * LAST_WORDS;) /* the thread ends this process before */
+            nanosleep(&(struct timespec){1, 0}, NULL);
     }
     _exit(exit_code);
 }

@@ -5,7 +5,10 @@
  * them out, so that an exchange goes on while others compute; sums are taken in the order of ranks, so that they have
  * the same bits in every run. NULL stands for a process by itself: rank 0 of 1.
  *
- * A process that fails ends all (ups_comm_abort): nobody waits for one that is gone. */
+ * Beside exchanges go notices, which the threads give each other whatever the processes are doing: a signal that one
+ * got is passed on to all (base/system/cancel.h), and rank 0 is told why another rank fails.
+ *
+ * A process that fails ends all (ups_comm_fail): nobody waits for one that is gone. */
 #ifndef UPS_TRAIN_COMM_COMM_H
 #define UPS_TRAIN_COMM_COMM_H
 
@@ -22,8 +25,13 @@ typedef struct ups_comm ups_comm;
 ups_status ups_comm_open(ups_comm **comm, ups_error *error);
 /* Waits for all ranks. NULL is fine. */
 void ups_comm_close(ups_comm *comm);
-/* Ends the processes of all ranks with this exit code. */
-_Noreturn void ups_comm_abort(ups_comm *comm, int exit_code);
+/* Ends the processes of all ranks with this exit code. Where this is not rank 0, that is told why first, and is waited
+ * for some seconds: it may have something to do before all end. On rank 0 `error` may be NULL. */
+_Noreturn void ups_comm_fail(ups_comm *comm, int exit_code, const ups_error *error);
+/* What rank 0 does once it is told so: called by the communicator's thread, whatever this process is doing meanwhile.
+ * Then all end with that rank's exit code, unless it returns false: this process is about to end all by itself. */
+typedef bool ups_comm_told(void *context, int rank, const ups_error *error);
+void ups_comm_on_failure(ups_comm *comm, ups_comm_told *told, void *context);
 
 int ups_comm_rank(const ups_comm *comm);
 int ups_comm_size(const ups_comm *comm);

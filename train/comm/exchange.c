@@ -12,7 +12,7 @@
 typedef struct told {
     ups_update_result result;
     bool trained[UPS_UPDATE_MAX_SETS];
-    bool cancelled;
+    int signalled; /* the signal that one was asked to end by; 0: none */
 } told;
 
 struct ups_exchange {
@@ -292,7 +292,7 @@ static void add_result(ups_update_result *total, const ups_update_result *own) {
 /* Adds to the total what every process has by now. */
 static ups_status tell(ups_exchange *e, const ups_update *update, const bool *trained, ups_error *error) {
     ups_device *device = e->options.device;
-    e->own = (told){.cancelled = ups_cancel_requested()};
+    e->own = (told){.signalled = ups_cancel_requested() ? ups_cancel_signal() : 0};
     UPS_TRY(device->class->download(device, &e->own.result, &update->result, sizeof e->own.result, error));
     if (trained) memcpy(e->own.trained, trained, sizeof e->own.trained);
     UPS_TRY(ups_comm_gather(e->options.comm, &e->own, e->all, sizeof e->own, error));
@@ -301,7 +301,8 @@ static ups_status tell(ups_exchange *e, const ups_update *update, const bool *tr
         const told *theirs = &e->all[rank];
         add_result(&e->total, &theirs->result);
         for (int set = 0; set < UPS_UPDATE_MAX_SETS; set++) e->trained[set] |= theirs->trained[set];
-        e->cancelled |= theirs->cancelled;
+        if (theirs->signalled) ups_cancel_request_as(theirs->signalled);
+        e->cancelled |= theirs->signalled != 0;
     }
     return UPS_OK;
 }

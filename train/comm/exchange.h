@@ -12,7 +12,7 @@
 #include "base/hash.h"
 #include "model/device.h"
 #include "model/parameters/parameters.h"
-#include "model/step.h"
+#include "model/step/step.h"
 #include "model/update.h"
 #include "train/comm/comm.h"
 #include "train/config/config.h"

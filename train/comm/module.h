@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define UPS_MPI_MODULE_ENTRY "ups_mpi_module_1"
+#define UPS_MPI_MODULE_ENTRY "ups_mpi_module_2"
 
 typedef struct ups_mpi_place {
     int rank, size; /* among all processes */
@@ -32,6 +32,11 @@ typedef struct ups_mpi_module {
                                                                          (size, slice), in order of ranks */
     int (*collect)(float *values, int64_t count); /* in place: each rank's slice of `values` from that rank */
     int (*test)(bool *ended);
+
+    /* Notices go from one rank to another beside exchanges, and wait until they are asked for. What is sent is left
+     * alone until `end`. */
+    int (*send)(int rank, const void *notice, int64_t bytes);
+    int (*receive)(void *notice, int64_t bytes, int *from); /* *from −1: there is none */
 } ups_mpi_module;
 
 /* Rank r's slice of `count` elements begins here; that of rank `size` is the end. */
@@ -43,6 +48,6 @@ static inline int64_t ups_mpi_slice(int64_t count, int rank, int size) {
 #define UPS_MPI_MOST (INT64_C(1) << 28)
 
 typedef const ups_mpi_module *ups_mpi_module_get(void);
-ups_mpi_module_get ups_mpi_module_1;
+ups_mpi_module_get ups_mpi_module_2;
 
 #endif

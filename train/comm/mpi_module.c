@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+enum { NOTICE = 1 }; /* a tag */
+
 static struct {
     int rank, size;
     MPI_Request under_way;
@@ -103,7 +105,23 @@ static int test(bool *ended) {
     return code;
 }
 
-const ups_mpi_module *ups_mpi_module_1(void) {
+static int send(int rank, const void *notice, int64_t bytes) {
+    MPI_Request sent;
+    int code = MPI_Isend(notice, (int)bytes, MPI_BYTE, rank, NOTICE, MPI_COMM_WORLD, &sent);
+    return code == MPI_SUCCESS ? MPI_Request_free(&sent) : code;
+}
+
+static int receive(void *notice, int64_t bytes, int *from) {
+    MPI_Status status;
+    int there = 0, code = MPI_Iprobe(MPI_ANY_SOURCE, NOTICE, MPI_COMM_WORLD, &there, &status);
+    *from = -1;
+    if (code != MPI_SUCCESS || !there) return code;
+    code = MPI_Recv(notice, (int)bytes, MPI_BYTE, status.MPI_SOURCE, NOTICE, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (code == MPI_SUCCESS) *from = status.MPI_SOURCE;
+    return code;
+}
+
+const ups_mpi_module *ups_mpi_module_2(void) {
     static const ups_mpi_module module = {.library = library,
                                           .begin = begin,
                                           .end = end,
@@ -114,6 +132,8 @@ const ups_mpi_module *ups_mpi_module_1(void) {
                                           .gather = gather,
                                           .scatter = scatter,
                                           .collect = collect,
-                                          .test = test};
+                                          .test = test,
+                                          .send = send,
+                                          .receive = receive};
     return &module;
 }

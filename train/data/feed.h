@@ -5,7 +5,7 @@
 #ifndef UPS_TRAIN_DATA_FEED_H
 #define UPS_TRAIN_DATA_FEED_H
 
-#include "model/step.h"
+#include "model/step/step.h"
 #include "train/data/stores.h"
 
 typedef struct ups_feed ups_feed;

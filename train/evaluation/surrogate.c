@@ -2,7 +2,7 @@
 
 #include "base/system/cancel.h"
 #include "model/parameters/safetensors.h"
-#include "model/step.h"
+#include "model/step/step.h"
 #include "train/data/origin.h"
 #include "train/networks.h"
 #include <stdio.h>

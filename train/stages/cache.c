@@ -20,4 +20,5 @@ static const char *needless(const ups_run_config *config) {
 }
 
 extern const ups_stage_class ups_stage_cache;
-const ups_stage_class ups_stage_cache = {.depends_on = 1u << UPS_STAGE_AUTOENCODER, .run = run, .needless = needless};
+const ups_stage_class ups_stage_cache = {
+    .depends_on = 1u << UPS_STAGE_AUTOENCODER, .apart = true, .run = run, .needless = needless};

@@ -1,6 +1,7 @@
 #include "train/stages/follow.h"
 
 #include "base/files.h"
+#include "base/system/cancel.h"
 #include "train/config/load.h"
 #include "train/data/normalisation.h"
 #include "train/data/task_sampling.h"
@@ -66,10 +67,23 @@ ups_status ups_stages_lead(const ups_session *session, ups_stage stage, bool res
     return status;
 }
 
-ups_status ups_stages_end_stage(ups_comm *comm, ups_error *error) {
-    UPS_TRY(ups_comm_barrier(comm, error));
+ups_status ups_stages_end_stage(ups_comm *comm, ups_stage stage, ups_status status, ups_error *error) {
+    const bool stopped = status == UPS_ERR_CANCELLED && ups_stages[stage]->apart;
+    if (!comm || (status != UPS_OK && !stopped)) return status;
+    const int ranks = ups_comm_size(comm), own = stopped ? ups_cancel_signal() : 0;
+    int *signals = calloc((size_t)ranks, sizeof *signals), by = 0;
+    if (!signals) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    const ups_status met = ups_comm_gather(comm, &own, signals, sizeof own, error);
+    for (int rank = 0; rank < ranks && by == 0; rank++) by = signals[rank];
+    free(signals);
+    UPS_TRY(met);
     ups_comm_end_together(comm, true); /* what is next is told */
-    return UPS_OK;
+    if (by) ups_cancel_request_as(by);
+    if (stopped || !by) return status;
+    return ups_fail(error, UPS_ERR_CANCELLED,
+                    "%s: stopped while other processes of this training were at work on it; the same command goes on "
+                    "from there",
+                    ups_stage_name(stage));
 }
 
 ups_status ups_stages_end(ups_comm *comm, ups_error *error) {
@@ -111,7 +125,7 @@ static ups_status carry_out(ups_comm *comm, const order *told, ups_run_config *c
     ups_stage_request request = {.session = &session, .resume = told->resume};
     if (status == UPS_OK) status = ups_stages[told->stage]->run(&request, error);
     ups_session_close(&session);
-    return status == UPS_OK ? ups_stages_end_stage(comm, error) : status;
+    return ups_stages_end_stage(comm, (ups_stage)told->stage, status, error);
 }
 
 ups_status ups_stages_follow(ups_comm *comm, ups_error *error) {

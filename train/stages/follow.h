@@ -15,8 +15,9 @@ ups_status ups_stage_check_ranks(const ups_run_config *config, ups_stage stage, 
  */
 ups_status ups_stages_lead(const ups_session *session, ups_stage stage, bool resume, unsigned training,
                            ups_error *error);
-/* All ranks, once they have run it: what it made may be used, moved and replaced. */
-ups_status ups_stages_end_stage(ups_comm *comm, ups_error *error);
+/* All ranks, once it has ended on this one in so: what it made may be used, moved and replaced. A stage whose processes
+ * work apart is stopped on all where one was stopped: UPS_ERR_CANCELLED, which rank 0 tells of. */
+ups_status ups_stages_end_stage(ups_comm *comm, ups_stage stage, ups_status status, ups_error *error);
 /* Rank 0, after the last one. */
 ups_status ups_stages_end(ups_comm *comm, ups_error *error);
 

@@ -18,7 +18,6 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "pipeline/convert.h"
-#include "train/data/described.h"
 #include "train/data/encoding/encoding_source.h"
 #include "train/data/latents.h"
 #include "train/data/origin.h"
@@ -26,6 +25,7 @@
 #include "train/objectives/field_losses.h"
 #include "train/objectives/semigroup.h"
 #include "train/objectives/windows.h"
+#include "train/portable/described.h"
 #include "train/stages/conserved.h"
 #include "train/stages/training/training.h"
 #include <math.h>

@@ -113,8 +113,8 @@ static ups_status run_stage(stages_run *r, ups_stage stage, ups_error *error) {
     if (ups_run_training(r->config, stage)) UPS_TRY(check_checkpoint(r, stage, error));
     UPS_TRY(settle_precision(r, stage, request.resume, error));
     UPS_TRY(ups_stages_lead(r->session, stage, request.resume, r->training, error));
-    UPS_TRY(ups_stages[stage]->run(&request, error));
-    UPS_TRY(ups_stages_end_stage(r->session->comm, error));
+    ups_status status = ups_stages[stage]->run(&request, error);
+    UPS_TRY(ups_stages_end_stage(r->session->comm, stage, status, error));
     if (ups_stages[stage]->accept) UPS_TRY(ups_stages[stage]->accept(&request, error));
     return record(r, stage, error);
 }

@@ -41,6 +41,7 @@ typedef struct ups_stage_plan {
  * Any other knows by itself what is left to do, and runs each time. */
 typedef struct ups_stage_class {
     unsigned depends_on; /* a mask: where one of these stages is trained again, this one is done again */
+    bool apart; /* processes that run it together do not meet before its end: one of them may be stopped alone */
     /* Memory, known before it runs. NULL: the stage finds out as it runs. */
     ups_status (*plan)(const ups_stage_request *request, ups_stage_plan *plan, ups_error *error);
     /* To the end. UPS_ERR_CANCELLED leaves what the same command goes on from. */

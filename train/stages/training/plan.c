@@ -158,43 +158,56 @@ static ups_status measure_without_checkpointing(const plan_request *wanted, int6
     return status;
 }
 
+/* What a process that sums with others takes for that. */
+static size_t measure_exchange(const ups_stage_training *t) {
+    const ups_session *session = t->request->session;
+    const int64_t rounds = t->stage->training->accumulation / ups_comm_size(session->comm);
+    return ups_exchange_measure(session->comm, session->device, ups_parameters_elements(t->parameters), rounds,
+                                t->config->ranks.reproducible);
+}
+
+/* All but the total, of a training whose graphs take `memory`. */
+static ups_status plan_parts(const ups_stage_training *t, const plan_request *wanted, const ups_plan_memory *memory,
+                             ups_stage_plan *plan, ups_error *error) {
+    const ups_training_config *training = t->stage->training;
+    ups_optimizer_memory optimizer = {0};
+    plan->activations = plan->activations_without_checkpointing = memory->activations;
+    plan->inputs = memory->inputs;
+    plan->workspace = memory->workspace;
+    plan->parameters = memory->parameters;
+    plan->trainable = ups_parameters_trainable(t->parameters);
+    UPS_TRY(ups_optimizer_measure(&training->optimizer, t->request->session->device, t->parameters,
+                                  ups_run_compute(t->config), &optimizer, error));
+    plan->optimizer = optimizer.all;
+    plan->offloaded = optimizer.offloaded;
+    plan->exchange = measure_exchange(t);
+    UPS_TRY(plan_residency(t, plan, error));
+    if (training->checkpointing != UPS_CHECKPOINTING_NONE)
+        UPS_TRY(measure_without_checkpointing(wanted, t->batch, &plan->activations_without_checkpointing, error));
+    plan_loaders(t, plan->residency != UPS_RESIDENCY_STREAM, plan);
+    plan_feed(t, plan);
+    return ups_stage_training_draws_on_device(t) ? plan_on_device(t, plan, error) : UPS_OK;
+}
+
+static void add_up(const ups_device *device, ups_stage_plan *plan) {
+    const size_t parts[] = {plan->parameters, plan->optimizer, plan->activations,       plan->inputs,
+                            plan->workspace,  plan->loader,    plan->validation,        plan->resident,
+                            plan->encoders,   plan->exchange,  plan->resident_on_device},
+                 of_host[] = {plan->loader, plan->validation, plan->resident, plan->offloaded, plan->exchange};
+    size_t host = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) plan->total = ups_size_sum(plan->total, parts[i]);
+    for (size_t i = 0; i < sizeof of_host / sizeof *of_host; i++) host = ups_size_sum(host, of_host[i]);
+    if (device->class->memory) plan->on_device = plan->total - host;
+}
+
 static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, ups_error *error) {
     const plan_request *wanted = context;
     ups_stage_training t;
-    *plan = (ups_stage_plan){.batch_size = batch};
     ups_plan_memory memory;
+    *plan = (ups_stage_plan){.batch_size = batch};
     ups_status status = measure_graphs(&t, wanted->stage, wanted->request, batch, &memory, error);
-    if (status == UPS_OK) {
-        plan->activations = plan->activations_without_checkpointing = memory.activations;
-        plan->inputs = memory.inputs;
-        plan->workspace = memory.workspace;
-        plan->parameters = memory.parameters;
-        plan->trainable = ups_parameters_trainable(t.parameters);
-        ups_optimizer_memory optimizer = {0};
-        status = ups_optimizer_measure(&wanted->stage->training->optimizer, wanted->request->session->device,
-                                       t.parameters, ups_run_compute(t.config), &optimizer, error);
-        plan->optimizer = optimizer.all;
-        plan->exchange = ups_exchange_measure(
-            t.request->session->comm, t.request->session->device, ups_parameters_elements(t.parameters),
-            wanted->stage->training->accumulation / ups_comm_size(t.request->session->comm),
-            t.config->ranks.reproducible);
-        plan->offloaded = optimizer.offloaded;
-        if (status == UPS_OK) status = plan_residency(&t, plan, error);
-        if (status == UPS_OK && wanted->stage->training->checkpointing != UPS_CHECKPOINTING_NONE)
-            status = measure_without_checkpointing(wanted, batch, &plan->activations_without_checkpointing, error);
-        plan_loaders(&t, plan->residency != UPS_RESIDENCY_STREAM, plan);
-        plan_feed(&t, plan);
-        if (status == UPS_OK && ups_stage_training_draws_on_device(&t)) status = plan_on_device(&t, plan, error);
-        const size_t parts[] = {
-            plan->parameters, plan->optimizer,  plan->activations, plan->inputs,   plan->workspace,
-            plan->loader,     plan->validation, plan->resident,    plan->encoders, plan->resident_on_device,
-            plan->exchange};
-        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) plan->total = ups_size_sum(plan->total, parts[i]);
-        if (wanted->request->session->device->class->memory)
-            plan->on_device =
-                plan->total - ups_size_sum(ups_size_sum(plan->loader, plan->validation),
-                                           ups_size_sum(ups_size_sum(plan->resident, plan->offloaded), plan->exchange));
-    }
+    if (status == UPS_OK) status = plan_parts(&t, wanted, &memory, plan, error);
+    if (status == UPS_OK) add_up(wanted->request->session->device, plan);
     ups_stage_training_end(&t);
     return status;
 }

@@ -281,15 +281,64 @@ static ups_status begin_alike(ups_stage_training *t, const ups_training_state *s
     return ups_exchange_check(t->exchange, &t->facts, error);
 }
 
-static ups_status train(ups_stage_training *t, uint64_t on_device, ups_error *error) {
+static void tell_beginning(const ups_stage_training *t, int64_t step) {
     const ups_training_config *config = t->stage->training;
+    const char *card = t->request->session->device->card;
+    ups_log(UPS_LOG_INFO, "%s: %.2f M parameters, batch %lld × %lld, %lld steps%s%s%s", ups_stage_name(t->stage->stage),
+            (double)ups_parameters_trainable(t->parameters) / 1e6, (long long)config->accumulation, (long long)t->batch,
+            (long long)config->steps,
+            step > 0   ? " (resumed)"
+            : t->given ? ", from given weights"
+                       : "",
+            card ? ", on " : "", card ? card : "");
+    tell_fp8(t);
+}
+
+/* All that a step needs is there. `names`: of the tasks. */
+static ups_status run_loop(ups_stage_training *t, const ups_training_state *state, const char *const *names,
+                           ups_error *error) {
+    const ups_training_config *config = t->stage->training;
+    const ups_session *session = t->request->session;
     const char *name = ups_stage_name(t->stage->stage);
+    ups_loop_stage stage = {.name = name,
+                            .context = t,
+                            .micro_batch = ups_stage_training_micro_batch,
+                            .validate = ups_stage_training_validate,
+                            .advance = advance,
+                            .losses_due = ups_stage_training_loss_set_due,
+                            .describe_batch = ups_stage_training_describe_batch,
+                            .loader = t->loader,
+                            .residency = t->stores.residency,
+                            .zero_gradients = t->graph_count > 1 && (config->accumulation > 1 || t->undivided)};
+    ups_loop_options loop = {.training = config,
+                             .seed = t->config->seed,
+                             .output = t->config->output,
+                             .resume = state,
+                             .opening = t->opening,
+                             .device = session->device,
+                             .parameters = t->parameters,
+                             .optimizer = t->optimizer,
+                             .comm = session->comm,
+                             .exchange = t->exchange,
+                             .task_names = names,
+                             .task_count = t->tasks->count,
+                             .loss_names = ups_run_loss_names(t->stage->stage)};
+    UPS_TRY(ups_loop_run(&loop, &stage, error));
+    const ups_feed_facts fed = ups_feed_look(t->feed);
+    if (ups_stage_training_draws_on_device(t))
+        ups_log(UPS_LOG_INFO, "%s: %lld of %lld windows were drawn on the device, where %lld samples stay", name,
+                (long long)fed.drawn, (long long)(fed.drawn + fed.sent), (long long)fed.trajectories);
+    return UPS_OK;
+}
+
+static ups_status train(ups_stage_training *t, uint64_t on_device, ups_error *error) {
     UPS_TRY(t->stage->find_origin(t->stage->context, &t->origin, error));
     UPS_TRY(t->stage->prepare(t->stage->context, t->batch, error));
     UPS_TRY(list_samples(t, UPS_SPLIT_TRAIN, &t->train, error));
     UPS_TRY(list_samples(t, UPS_SPLIT_VALIDATION, &t->validation, error));
     ups_stores_list lists[] = {{t->train.entries, t->train.count}, {t->validation.entries, t->validation.count}};
-    UPS_TRY(ups_stores_open(t->config, name, lists, 2, t->stage->batches, &t->stores, error));
+    UPS_TRY(
+        ups_stores_open(t->config, ups_stage_name(t->stage->stage), lists, 2, t->stage->batches, &t->stores, error));
     UPS_TRY(begin_sampling(t, error));
     UPS_TRY(allocate(t, error));
     UPS_TRY(open_feed(t, lists, on_device, error));
@@ -308,46 +357,10 @@ static ups_status train(ups_stage_training *t, uint64_t on_device, ups_error *er
     t->opening = describe_run(t, &state);
     UPS_TRY(go_on(t, &state, error));
     UPS_TRY(begin_alike(t, &state, error));
-
     UPS_TRY(open_loader(t, state.step, error));
-    const char *card = t->request->session->device->card;
-    ups_log(UPS_LOG_INFO, "%s: %.2f M parameters, batch %lld × %lld, %lld steps%s%s%s", name,
-            (double)ups_parameters_trainable(t->parameters) / 1e6, (long long)config->accumulation, (long long)t->batch,
-            (long long)config->steps,
-            state.step > 0 ? " (resumed)"
-            : t->given     ? ", from given weights"
-                           : "",
-            card ? ", on " : "", card ? card : "");
-    tell_fp8(t);
-    ups_loop_stage stage = {.name = name,
-                            .context = t,
-                            .micro_batch = ups_stage_training_micro_batch,
-                            .validate = ups_stage_training_validate,
-                            .advance = advance,
-                            .losses_due = ups_stage_training_loss_set_due,
-                            .describe_batch = ups_stage_training_describe_batch,
-                            .loader = t->loader,
-                            .residency = t->stores.residency,
-                            .zero_gradients = t->graph_count > 1 && (config->accumulation > 1 || t->undivided)};
-    ups_loop_options loop = {.training = config,
-                             .seed = t->config->seed,
-                             .output = t->config->output,
-                             .resume = &state,
-                             .opening = t->opening,
-                             .device = t->request->session->device,
-                             .parameters = t->parameters,
-                             .optimizer = t->optimizer,
-                             .comm = t->request->session->comm,
-                             .exchange = t->exchange,
-                             .task_names = names,
-                             .task_count = t->tasks->count,
-                             .loss_names = ups_run_loss_names(t->stage->stage)};
-    UPS_TRY(ups_loop_run(&loop, &stage, error));
-    const ups_feed_facts fed = ups_feed_look(t->feed);
-    if (ups_stage_training_draws_on_device(t))
-        ups_log(UPS_LOG_INFO, "%s: %lld of %lld windows were drawn on the device, where %lld samples stay", name,
-                (long long)fed.drawn, (long long)(fed.drawn + fed.sent), (long long)fed.trajectories);
-    return ups_comm_rank(loop.comm) == 0 ? export_model(t, error) : UPS_OK;
+    tell_beginning(t, state.step);
+    UPS_TRY(run_loop(t, &state, names, error));
+    return ups_comm_rank(t->request->session->comm) == 0 ? export_model(t, error) : UPS_OK;
 }
 
 ups_status ups_stage_training_run(const ups_stage_description *stage, const ups_stage_request *request,

@@ -1,4 +1,4 @@
-#include "train/evaluation/predictor.h"
+#include "train/portable/predictor.h"
 
 #include "model/nets/blocks.h"
 #include "train/data/latents.h"

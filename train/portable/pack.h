@@ -1,7 +1,7 @@
-/* One file of a trained model: operator and autoencoder with what they tell of themselves (train/data/described.h,
+/* One file of a trained model: operator and autoencoder with what they tell of themselves (train/portable/described.h,
  * origin.h), for use where neither the run nor its data are. */
-#ifndef UPS_TRAIN_RUN_PACK_H
-#define UPS_TRAIN_RUN_PACK_H
+#ifndef UPS_TRAIN_PORTABLE_PACK_H
+#define UPS_TRAIN_PORTABLE_PACK_H
 
 #include "base/json.h"
 #include "train/evaluation/surrogate.h"

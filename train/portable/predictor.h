@@ -1,10 +1,10 @@
 /* Predictions of a trained model from fields that are handed in: without its data, its run or its configuration, by
- * what its files tell (train/data/described.h). */
-#ifndef UPS_TRAIN_EVALUATION_PREDICTOR_H
-#define UPS_TRAIN_EVALUATION_PREDICTOR_H
+ * what its files tell (train/portable/described.h). */
+#ifndef UPS_TRAIN_PORTABLE_PREDICTOR_H
+#define UPS_TRAIN_PORTABLE_PREDICTOR_H
 
 #include "model/devices/devices.h"
-#include "train/data/described.h"
+#include "train/portable/described.h"
 
 typedef struct ups_predictor ups_predictor;
 

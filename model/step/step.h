@@ -1,11 +1,22 @@
-/* A step: a graph and its plan on a device, ready to be replayed. */
-#ifndef UPS_MODEL_STEP_H
-#define UPS_MODEL_STEP_H
+/* A step: a graph and its plan on a device, ready to be run any number of times.
+ *
+ *     ups_step_create(graph, device, &step, &error)                   the plan, kernels, memory: all that ever is
+ * allocated for each batch: ups_step_upload(step, input, host, bytes, &error)           what changes from batch to
+ * batch ups_step_run(step, &(ups_step_run_options){.training = true, .backward = true, .update = update}, &error)
+ *         ups_step_download(step, loss, &value, sizeof value, &error) waits; who only trains needs none
+ *     ups_step_destroy(step)
+ *
+ * A run is issued, not waited for, on a device that works beside the host. It reads and writes the weights that the
+ * step is bound to; the update of these is the optimizer's (train/optimizer.h). */
+#ifndef UPS_MODEL_STEP_STEP_H
+#define UPS_MODEL_STEP_STEP_H
 
 #include "model/device.h"
 #include "model/plan.h"
 
 typedef struct ups_step ups_step;
+
+/* ---- making ------------------------------------------------------------------------------------------------------ */
 
 /* Allocates the arena and asks every kernel to prepare. `graph` and its parameters (allocated) are borrowed. */
 ups_status ups_step_create(const ups_graph *graph, ups_device *device, ups_step **step, ups_error *error);
@@ -19,13 +30,14 @@ ups_status ups_step_create_together(const ups_graph *const *graphs, int count, u
 ups_status ups_step_measure_together(const ups_graph *const *graphs, int count, ups_device *device,
                                      ups_plan_memory *memory, ups_error *error);
 void ups_step_destroy(ups_step *step);
+ups_plan_memory ups_step_memory(const ups_step *step); /* workspace included */
 
 /* Runs from here on read these weights and, where they have gradients, write those. A step is created bound to its
  * parameters' own. The buffers are borrowed; they must hold every parameter of the graph, and the copy in its compute
  * dtype. UPS_ERR_ARGUMENT, and the binding of before, where they do not. */
 ups_status ups_step_bind(ups_step *step, const ups_weights *weights, ups_error *error);
 
-ups_plan_memory ups_step_memory(const ups_step *step); /* workspace included */
+/* ---- batches in -------------------------------------------------------------------------------------------------- */
 
 /* For the next run, and those after it until the input is uploaded again. `host` must stay as it is until
  * ups_step_wait_uploaded, a download or a synchronisation; memory of the device's own is to be filled again then. */
@@ -36,13 +48,8 @@ ups_status ups_step_upload(ups_step *step, ups_value input, const void *host, si
 ups_status ups_step_gather(ups_step *step, ups_value input, const void *const *rows, int64_t count, size_t row_bytes,
                            void *list, ups_error *error);
 ups_status ups_step_wait_uploaded(const ups_step *step, ups_error *error); /* until all uploads so far were read */
-ups_status ups_step_download(const ups_step *step, ups_value value, void *host, size_t bytes,
-                             ups_error *error); /* kept values and inputs */
-/* The same, that is there once `downloaded` has passed; runs that are issued later do not change it. */
-ups_status ups_step_download_later(const ups_step *step, ups_value value, void *host, size_t bytes,
-                                   ups_event *downloaded, ups_error *error);
-void *ups_step_data(const ups_step *step,
-                    ups_value value); /* device memory of an input or kept value: where a loader may copy to */
+
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 /* Who is told, during backward, how many elements of the weights' gradients are complete, from the first on: no later
  * op writes them. Of devices that compute while they are asked to (ups_device_class.immediate); others do not tell. */
@@ -61,6 +68,18 @@ typedef struct ups_step_run_options {
 
 /* Issues the run; on a device that can, what runs often is captured once and launched as a whole. */
 ups_status ups_step_run(ups_step *step, const ups_step_run_options *options, ups_error *error);
+
+/* ---- results out ------------------------------------------------------------------------------------------------- */
+
+ups_status ups_step_download(const ups_step *step, ups_value value, void *host, size_t bytes,
+                             ups_error *error); /* kept values and inputs */
+/* The same, that is there once `downloaded` has passed; runs that are issued later do not change it. */
+ups_status ups_step_download_later(const ups_step *step, ups_value value, void *host, size_t bytes,
+                                   ups_event *downloaded, ups_error *error);
+void *ups_step_data(const ups_step *step,
+                    ups_value value); /* device memory of an input or kept value: where a loader may copy to */
+
+/* ---- where time goes --------------------------------------------------------------------------------------------- */
 
 /* Seconds by op since the last reset, for `ups bench step --profile`; of a pair (schedule.h) all are its second op's,
  * the norm's. Timing synchronises: off by default. */

@@ -7,8 +7,8 @@
  * {"channels": ["u"], "grid": [256], "order": "channels_last" or "channels_first", "periodic", "axes": ["x"],
  *  "low": [0], "high": [1] (the domain's edges along each axis), "dt" (seconds of a step, at the task's stride),
  * "stride", "frames" (of a trajectory, as stored), "time_units": "s" or null}. */
-#ifndef UPS_TRAIN_DATA_DESCRIBED_H
-#define UPS_TRAIN_DATA_DESCRIBED_H
+#ifndef UPS_TRAIN_PORTABLE_DESCRIBED_H
+#define UPS_TRAIN_PORTABLE_DESCRIBED_H
 
 #include "base/json.h"
 #include "train/data/tasks.h"

@@ -1,4 +1,4 @@
-#include "train/run/pack.h"
+#include "train/portable/pack.h"
 
 #include "base/files.h"
 #include "model/parameters/safetensors.h"

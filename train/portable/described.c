@@ -1,4 +1,4 @@
-#include "train/data/described.h"
+#include "train/portable/described.h"
 
 #include "base/config/as_json.h"
 #include "model/parameters/safetensors.h"
