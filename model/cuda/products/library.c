@@ -1,14 +1,20 @@
 /* The functions of cuBLASLt that the module calls, under their own names: each passes on what it was given to the
  * library, which is loaded first. It is looked for where the linker would look: in LD_LIBRARY_PATH, in the module's
- * RUNPATH (beside it, and where the toolkit was), among the system's libraries. The version is that of the headers,
- * since the library's structs may change with it. */
+ * RUNPATH (beside it, and where the toolkit was), among the system's libraries; then among the packages that PyTorch
+ * brings with it, where the module is of a Python package itself. The version is that of the headers, since the
+ * library's structs may change with it. */
 #include "model/cuda/products/library.h"
 
 #include <cublasLt.h>
 #include <dlfcn.h>
+#include <limits.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 #define TEXT(number) #number
+#define TEXT_OF(macro) TEXT(macro)
 #define NAME_OF(version) "libcublasLt.so." TEXT(version)
 #ifndef UPS_CUDA_LIBRARY /* in tests another's */
 #define UPS_CUDA_LIBRARY NAME_OF(CUBLAS_VER_MAJOR)
@@ -16,8 +22,10 @@
 #define TOOLKIT_OF(version) "CUDA " TEXT(version)
 #if CUBLAS_VER_MAJOR < 13
 #define PACKAGE "nvidia-cublas-cu12"
+#define PACKAGE_FOLDER "cublas"
 #else
 #define PACKAGE "nvidia-cublas"
+#define PACKAGE_FOLDER "cu" TEXT_OF(CUBLAS_VER_MAJOR)
 #endif
 
 /* Those that return a status: name, parameters, arguments. */
@@ -79,6 +87,19 @@ static void *find(void *file, const char *name) {
     return found;
 }
 
+/* From site-packages/ups/lib/ups/libups_cuda.so. */
+static void *open_of_python(void) {
+    Dl_info module;
+    char path[PATH_MAX];
+    if (!dladdr(&library, &module)) return NULL;
+    const char *slash = strrchr(module.dli_fname, '/');
+    const int folder = slash ? (int)(slash - module.dli_fname) : 0;
+    if (folder == 0 || snprintf(path, sizeof path, "%.*s/../../../nvidia/%s/lib/%s", folder, module.dli_fname,
+                                PACKAGE_FOLDER, UPS_CUDA_LIBRARY) >= (int)sizeof path)
+        return NULL;
+    return access(path, R_OK) == 0 ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+}
+
 static void load(void) {
     void *file = dlopen(UPS_CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!file) {
@@ -86,7 +107,9 @@ static void load(void) {
                           "cuBLASLt cannot be loaded (%s): install the libraries of %s, or NVIDIA's Python package %s, "
                           "and name the folder of the file in LD_LIBRARY_PATH",
                           dlerror(), TOOLKIT_OF(CUBLAS_VER_MAJOR), PACKAGE);
-        return;
+        file = open_of_python();
+        if (!file) return;
+        loaded = UPS_OK;
     }
 #define FIND(name, parameters, arguments) *(void **)&library.name = find(file, #name);
     FUNCTIONS(FIND)
