@@ -10,6 +10,7 @@ for each promise, and ends with exit code 1 when one is not kept.
 """
 import json
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -83,6 +84,8 @@ def interrupted(program, words, **options):
 
 def check_wheel(wheel, folder):
     promise(f"the wheel has at most {MOST_BYTES >> 20} MiB", os.path.getsize(wheel) <= MOST_BYTES)
+    if platform.libc_ver() == ("glibc", "2.36"):
+        promise("made on Debian 12 it wants glibc 2.34 and no later one", "-manylinux_2_34_" in wheel, wheel)
     place = os.path.join(folder, "environment")
     venv.create(place, with_pip=True)
     environment = {"PATH": f"{place}/bin:/usr/bin:/bin", "HOME": folder, "LANG": "C.UTF-8"}
