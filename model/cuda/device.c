@@ -3,9 +3,9 @@
  *
  * CUDA tells of what failed on the card by a later call; every call here tells it on. */
 #include "model/cuda/host.h"
+#include "model/cuda/libraries/cublaslt.h"
 #include "model/cuda/module.h"
 #include "model/cuda/peers/peers.h"
-#include "model/cuda/products/library.h"
 #include "model/cuda/products/product.h"
 #include <stdlib.h>
 #include <string.h>

@@ -2,8 +2,8 @@
  * module's: in tests the one over the emulated runtime. It does not try cuBLASLt's algorithms unless it is told where
  * to keep them; attention is by groups of warps where the emulated card has them. "auto" opens it where the
  * environment's UPS_TEST_DEVICE names it. */
+#include "model/cuda/libraries/cublaslt.h"
 #include "model/cuda/module.h"
-#include "model/cuda/products/library.h"
 #include "model/devices/devices.h"
 #include <stdlib.h>
 #include <string.h>

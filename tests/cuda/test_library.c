@@ -1,11 +1,11 @@
 /* cuBLASLt as the module loads it: that of the toolkit has all functions that are called, and where it is missing one
- * sentence says what to install. Two programs are made of this file: of the second the library is one that is nowhere.
- */
-#include "model/cuda/products/library.h"
+ * sentence says what to install. Three programs are made of this file: of the second the library is one that is
+ * nowhere, of the third one that lies where PyTorch's packages have it. */
+#include "model/cuda/libraries/cublaslt.h"
 #include "tests/model/claims.h"
 #include <cublasLt.h>
 
-#ifdef UPS_CUDA_LIBRARY
+#ifdef UPS_TEST_MISSING
 CLAIM(a_library_that_is_missing_is_told_of_and_its_functions_fail) {
     for (int again = 0; again < 2; again++)
         refused(ups_cuda_library_load(&failure), UPS_ERR_UNSUPPORTED, "cuBLASLt cannot be loaded", UPS_CUDA_LIBRARY,

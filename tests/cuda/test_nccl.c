@@ -1,7 +1,7 @@
 /* NCCL as the module loads it: the library has all functions that are called, what is declared of it is what NVIDIA's
  * header has, and where it is missing one sentence says what to install. Two programs are made of this file: of the
  * second the library is one that is nowhere. */
-#include "model/cuda/peers/nccl.h"
+#include "model/cuda/libraries/nccl.h"
 #include "tests/model/claims.h"
 #include <dlfcn.h>
 #if __has_include(<nccl.h>)

@@ -1,7 +1,7 @@
 #include "model/cuda/peers/peers.h"
 
 #include "model/cuda/host.h"
-#include "model/cuda/peers/nccl.h"
+#include "model/cuda/libraries/nccl.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

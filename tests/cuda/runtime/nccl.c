@@ -5,7 +5,7 @@
  *
  * EMULATED_NCCL=missing: the library is not there; duplicate: it refuses to join, as it does where two processes have
  * one card. */
-#include "model/cuda/peers/nccl.h"
+#include "model/cuda/libraries/nccl.h"
 #include "tests/cuda/runtime/runtime.h"
 #include <fcntl.h>
 #include <stdatomic.h>

@@ -176,7 +176,7 @@ def _raising(function):
 
 
 def _candidates():
-    here = os.path.dirname(os.path.abspath(__file__))
+    here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib")  # of the wheel
     places = (os.path.join(prefix, lib) for prefix in (sys.prefix, site.getuserbase()) for lib in ("lib", "lib64"))
     for folder in (here, *places):
         for name in (SONAME, "libups.so"):
@@ -191,7 +191,7 @@ _library = None
 
 
 def library():
-    """libups: named by UPS_LIBRARY, else beside this package, in the lib of the environment or of ~/.local, or
+    """libups: named by UPS_LIBRARY, else that of the wheel, in the lib of the environment or of ~/.local, or
     where the system finds it."""
     global _library
     if _library is not None:

@@ -1,6 +1,6 @@
 /* cuBLASLt, which the module is not linked to: planning does without it, and it is half a gigabyte. */
-#ifndef UPS_MODEL_CUDA_PRODUCTS_LIBRARY_H
-#define UPS_MODEL_CUDA_PRODUCTS_LIBRARY_H
+#ifndef UPS_MODEL_CUDA_LIBRARIES_CUBLASLT_H
+#define UPS_MODEL_CUDA_LIBRARIES_CUBLASLT_H
 
 #include "base/error.h"
 

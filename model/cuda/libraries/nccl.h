@@ -1,8 +1,8 @@
 /* NCCL, as much of it as is called: its functions of version 2, in a table. The module is not linked to it, since one
  * card does without, and headers are not needed, which toolkits come without; tests hold these declarations against
  * NVIDIA's. */
-#ifndef UPS_MODEL_CUDA_PEERS_NCCL_H
-#define UPS_MODEL_CUDA_PEERS_NCCL_H
+#ifndef UPS_MODEL_CUDA_LIBRARIES_NCCL_H
+#define UPS_MODEL_CUDA_LIBRARIES_NCCL_H
 
 #include "base/error.h"
 #include <cuda_runtime_api.h>
@@ -25,8 +25,8 @@ typedef struct ups_nccl {
     const char *(*last_error)(void *comm);
 } ups_nccl;
 
-/* Loads libnccl.so.2, once: from LD_LIBRARY_PATH, beside the module, where the toolkit was, or of the system; or says
- * what to install. Programs over the emulated runtime have a function of their own. */
+/* Loads libnccl.so.2, once: from LD_LIBRARY_PATH, beside the module, where the toolkit was, of the system, or of
+ * PyTorch's packages; or says what to install. Programs over the emulated runtime have a function of their own. */
 ups_status ups_nccl_load(const ups_nccl **nccl, ups_error *error);
 
 #endif

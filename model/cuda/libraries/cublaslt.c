@@ -1,14 +1,17 @@
 /* The functions of cuBLASLt that the module calls, under their own names: each passes on what it was given to the
  * library, which is loaded first. It is looked for where the linker would look: in LD_LIBRARY_PATH, in the module's
- * RUNPATH (beside it, and where the toolkit was), among the system's libraries. The version is that of the headers,
- * since the library's structs may change with it. */
-#include "model/cuda/products/library.h"
+ * RUNPATH (beside it, and where the toolkit was), among the system's libraries; then among the packages that PyTorch
+ * brings with it, where the module is of a Python package itself. The version is that of the headers, since the
+ * library's structs may change with it. */
+#include "model/cuda/libraries/cublaslt.h"
 
+#include "model/cuda/libraries/packages.h"
 #include <cublasLt.h>
 #include <dlfcn.h>
 #include <pthread.h>
 
 #define TEXT(number) #number
+#define TEXT_OF(macro) TEXT(macro)
 #define NAME_OF(version) "libcublasLt.so." TEXT(version)
 #ifndef UPS_CUDA_LIBRARY /* in tests another's */
 #define UPS_CUDA_LIBRARY NAME_OF(CUBLAS_VER_MAJOR)
@@ -16,8 +19,10 @@
 #define TOOLKIT_OF(version) "CUDA " TEXT(version)
 #if CUBLAS_VER_MAJOR < 13
 #define PACKAGE "nvidia-cublas-cu12"
+#define PACKAGE_FOLDER "cublas"
 #else
 #define PACKAGE "nvidia-cublas"
+#define PACKAGE_FOLDER "cu" TEXT_OF(CUBLAS_VER_MAJOR)
 #endif
 
 /* Those that return a status: name, parameters, arguments. */
@@ -86,7 +91,9 @@ static void load(void) {
                           "cuBLASLt cannot be loaded (%s): install the libraries of %s, or NVIDIA's Python package %s, "
                           "and name the folder of the file in LD_LIBRARY_PATH",
                           dlerror(), TOOLKIT_OF(CUBLAS_VER_MAJOR), PACKAGE);
-        return;
+        file = ups_cuda_open_of_packages(PACKAGE_FOLDER, UPS_CUDA_LIBRARY);
+        if (!file) return;
+        loaded = UPS_OK;
     }
 #define FIND(name, parameters, arguments) *(void **)&library.name = find(file, #name);
     FUNCTIONS(FIND)

@@ -1,5 +1,6 @@
-#include "model/cuda/peers/nccl.h"
+#include "model/cuda/libraries/nccl.h"
 
+#include "model/cuda/libraries/packages.h"
 #include <dlfcn.h>
 #include <pthread.h>
 
@@ -26,7 +27,9 @@ static void load(void) {
                           "NCCL cannot be loaded (%s): install libnccl2, or NVIDIA's Python package nvidia-nccl-cu13, "
                           "and name the folder of the file in LD_LIBRARY_PATH",
                           dlerror());
-        return;
+        file = ups_cuda_open_of_packages("nccl", UPS_NCCL_LIBRARY);
+        if (!file) return;
+        loaded = UPS_OK;
     }
     *(void **)&library.version = find(file, "ncclGetVersion");
     *(void **)&library.unique_id = find(file, "ncclGetUniqueId");

@@ -1,0 +1,3 @@
+from ups_command import main
+
+main()
