@@ -4,6 +4,7 @@ are out of reach while models predict."""
 import json
 import os
 import pickle
+import signal
 import struct
 import subprocess
 import sys
@@ -201,6 +202,29 @@ def test_progress_tells_and_may_stop_it(grid):
     with pytest.raises(KeyboardInterrupt):
         ask(interrupted)
     assert np.array_equal(ask(None), usual)
+
+
+def test_ctrl_c_ends_a_prediction_and_the_model_goes_on(grid):
+    model, u = ups.Model.load(grid, threads=1), np.ones((8, 32, 1))
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        model.predict(u, "advection", {"beta": 0.4}, steps=1000000)
+    assert model.predict(u, "advection", {"beta": 0.4}).shape == (8, 9, 32, 1)
+
+
+def test_a_process_forked_from_one_that_predicted_is_told_so_and_does_not_wait(grid):
+    """OpenMP's threads are not there after a fork. Where one thread is enough, a model is loaded anew."""
+    u = np.ones((2, 32, 1), "f4")
+    expected = ups.Model.load(grid, threads=2).predict(u, "advection", {"beta": 0.4})
+    child = os.fork()
+    if child == 0:
+        try:
+            one = ups.Model.load(grid, threads=1).predict(u, "advection", {"beta": 0.4})
+            ups.Model.load(grid, threads=2).predict(u, "advection", {"beta": 0.4})
+        except ups.UpsError as error:
+            os._exit(0 if "forked" in str(error) and np.array_equal(one, expected) else 2)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_threads_share_a_model_and_other_processes_load_it_anew(grid):

@@ -1,9 +1,11 @@
 """Models: what a trained one predicts, and predictions as NumPy arrays."""
 
+import contextlib
 import ctypes
 import dataclasses
 import difflib
 import os
+import sys
 import threading
 import warnings
 import weakref
@@ -227,18 +229,33 @@ class Model:
 
         def go_on(_, done, every):
             try:
-                if progress:
+                if progress and not interrupted:
                     progress(done, every)
-                return 0
-            except BaseException as stopped:  # an interrupt too: Python looks for it here
+            except BaseException as stopped:
                 interrupted.append(stopped)
-                return 1
+            return len(interrupted)
 
         request.progress = c.PROGRESS(go_on)
-        with self._lock:
+        with self._lock, _interrupts(go_on, interrupted):
             try:
                 self._library.model_predict(self._handle, self._index[task.name], ctypes.byref(request))
             except c.UpsError:
-                if interrupted:
-                    raise interrupted[0] from None
-                raise
+                if not interrupted:
+                    raise
+        if interrupted:
+            raise interrupted[0]
+
+
+@contextlib.contextmanager
+def _interrupts(callback, noted):
+    """Notes what handlers of signals raise (Ctrl-C). Python calls these as `callback` begins, before it can catch anything, and ctypes
+    ignores what a callback raises but for telling the hook."""
+    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
+        yield
+        return
+    usual = sys.unraisablehook
+    sys.unraisablehook = lambda raised: noted.append(raised.exc_value) if raised.object is callback else usual(raised)
+    try:
+        yield
+    finally:
+        sys.unraisablehook = usual
