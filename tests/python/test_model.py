@@ -4,6 +4,8 @@ are out of reach while models predict."""
 import json
 import os
 import pickle
+import resource
+import shutil
 import signal
 import struct
 import subprocess
@@ -227,6 +229,37 @@ def test_a_process_forked_from_one_that_predicted_is_told_so_and_does_not_wait(g
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+def test_a_file_that_was_replaced_is_not_taken_for_the_one_that_was_opened(runs, grid):
+    path, u = runs.path("replaced.safetensors"), np.ones((2, 32, 1), "f4")
+    shutil.copy(grid, path)
+    model = ups.Model.load(path, threads=1)
+    expected = model.predict(u, "advection", {"beta": 0.4})
+    os.replace(rewritten(runs, grid, lambda m: m.update({"by": "somebody"})), path)
+    assert np.array_equal(model.predict(u, "advection", {"beta": 0.4}), expected)  # its graphs are there
+    with pytest.raises(ups.UpsError, match="another one than was opened"):
+        model.predict(u, "advection", {"beta": 0.4}, resolution=20)
+    os.replace(shutil.copy(grid, path + ".again"), path)
+    assert model.predict(u, "advection", {"beta": 0.4}, resolution=20).shape == (2, 9, 20, 1)
+
+
+def test_too_long_a_prediction_is_a_sentence(grid):
+    """In a process of its own, where what is allocated holds rubbish and memory ends early."""
+    program = f"""if True:
+        import ctypes, resource, numpy, ups
+        from ups import library
+        model, frame = ups.Model.load({grid!r}, threads=1), numpy.ones((1, 32, 1), "f4")
+        resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+        for steps in ((1 << 31) - 1, (1 << 62)):
+            request = library.CModelRequest(steps=steps, frames=frame.ctypes.data, frame_bytes=frame.nbytes, fields=frame.ctypes.data, field_bytes=1 << 63)
+            try:
+                model._library.model_predict(model._handle, model._index["advection"], ctypes.byref(request))
+            except (MemoryError, ValueError) as error:
+                print(type(error).__name__)
+    """
+    done = run(sys.executable, "-c", program, env=os.environ | {"MALLOC_PERTURB_": "165"})
+    assert done.stdout.split() == ["UpsMemoryError", "UpsArgumentError"], done.stderr
+
+
 def test_threads_share_a_model_and_other_processes_load_it_anew(grid):
     model, u = ups.Model.load(grid, threads=1), np.random.default_rng(3).normal(size=(2, 32, 1)).astype("f4")
     expected, found = model.predict(u, "advection", {"beta": 0.4}), []
@@ -323,6 +356,55 @@ def test_other_metadata_are_checked_too(runs, grid):
     refused(rewritten(runs, grid, lambda m: m.update({"darcy.fields": "no"})), "darcy.fields")
     refused(rewritten(runs, grid, lambda m: m.pop("darcy.normalisation")), "darcy")
     refused(rewritten(runs, grid, lambda m: m.update({"darcy.parameters": "[1, 2]"})), "parameters")
+
+
+@pytest.mark.parametrize("words, changes", [
+    ("at most 16 were expected", {"model.encoder.frequencies": [1.0] * 5000}),
+    ("at most 16 were expected", {"model.decoder.frequencies": [1.0] * 5000}),
+    ("names tasks[0] already", {"tasks.1.name": "advection"}),
+    ("at most 3 axes", {"tasks.0.patch": [4] * 4}),
+    ("'frames'", {"advection.frames": 1 << 25}),
+    ("'channels'", {"advection.channels": ["u"] * 5000}),
+])
+def test_what_no_model_can_have_is_refused_as_it_is_opened(runs, grid, words, changes):
+    refused(absurd(runs, grid, changes), words)
+
+
+@pytest.mark.parametrize("words, changes", [
+    ("has shape", {"model.operator.hidden": 65536}),
+    ("has shape", {"model.operator.modes": [4096]}),
+    ("more weights than", {"model.operator.modes": [4096], "model.operator.hidden": 65536}),
+    ("larger than a GiB", {"advection.grid": [1 << 27], "model.operator.modes": [4096]}),
+    ("window", {"model.operator.core": "stack", "model.operator.attention": "window", "model.operator.window": [4096]}),
+    ("more than a GiB", {"model.operator.core": "stack", "model.operator.positions": "rotary", "model.operator.heads": 1, "model.operator.hidden": 65536,
+                         "advection.grid": [1 << 20]}),
+])
+def test_absurd_sizes_are_refused_before_memory_is_taken(runs, grid, words, changes):
+    """A file of some kilobytes, whose header asks for terabytes."""
+    path, before = absurd(runs, grid, changes), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ups.UpsError, match=words):
+        ups.Model.load(path, threads=1).predict(np.ones((1, 16, 16, 2), "f4"), "darcy", {"beta": 1.0}, steps=1)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 200000  # KiB
+
+
+def absurd(runs, source, changes):
+    """Keys of the configuration, and of a task's fields, are others, and nothing tells what they were."""
+    def change(metadata):
+        config = json.loads(metadata["ups.config"])
+        for key, value in changes.items():
+            task, *path = key.split(".")
+            if task + ".fields" in metadata:
+                metadata[task + ".fields"] = json.dumps(json.loads(metadata[task + ".fields"]) | {path[0]: value})
+                continue
+            at = config[task]
+            for name in path[:-1]:
+                at = at[int(name) if name.isdigit() else name]
+            at[path[-1]] = value
+        for key in ("operator", *(key for key in metadata if key.endswith((".encoder", ".decoder")))):
+            del metadata[key]
+        metadata["ups.config"] = json.dumps(config)
+
+    return rewritten(runs, source, change)
 
 
 def test_models_that_are_not_there_or_not_whole(runs, grid):
