@@ -177,11 +177,13 @@ def test_kinds_of_predictions_come_and_go(grid):
     ("fields is empty", lambda m: m.predict({}, "darcy")),
     ("nothing in them", lambda m: m.predict(np.ones((0, 32, 1)), "advection")),
     ("no parameter 'betta'.*'beta'", lambda m: m.predict(np.ones((1, 32, 1)), "advection", {"betta": 1})),
-    ("could not be broadcast|broadcast", lambda m: m.predict(np.ones((2, 32, 1)), "advection", {"beta": [1, 2, 3]})),
     ("steps is 0", lambda m: m.predict(np.ones((1, 32, 1)), "advection", {"beta": 1}, steps=0)),
     ("resolution has 3 numbers", lambda m: m.predict(np.ones((1, 32, 1)), "advection", {"beta": 1}, resolution=(4, 4, 4))),
     ("patches of 4 points on a grid axis of 2", lambda m: m.predict(np.ones((1, 2, 1)), "advection", {"beta": 1})),
     ("trajectory 1 hold NaN", lambda m: m.predict(np.array([1, np.nan])[:, None, None] * np.ones((2, 32, 1)), "advection", {"beta": 1})),
+    ("dt is a number, or one for each of 2 trajectories", lambda m: m.predict(np.ones((2, 32, 1)), "advection", {"beta": 1}, dt=[1, 2, 3])),
+    ("beta is a number, or one for each of 2 trajectories", lambda m: m.predict(np.ones((2, 32, 1)), "advection", {"beta": [1, 2, 3]})),
+    ("parameters are an array .2, 1.", lambda m: m.predict(np.ones((2, 32, 1)), "advection", np.ones((3, 1)))),
     ("on the grid that the model was trained on", lambda m: m.predict(np.ones((1, 64, 1)), "advection", {"beta": 1}, latents=True)),
 ])
 def test_what_cannot_be_predicted_is_said_in_a_sentence(grid, words, ask):
@@ -477,6 +479,12 @@ def test_export_says_what_is_wrong_and_what_it_wrote(runs, grid):
     before = Path(runs.data, "advection.h5").read_bytes()
     one_sentence(runs.run("export", runs.path("asked"), "-o", runs.data + "/advection.h5"), "is no model; name another file")
     assert Path(runs.data, "advection.h5").read_bytes() == before
+    for own in ("autoencoder.safetensors", "operator.safetensors"):
+        before = Path(runs.path("asked", own)).read_bytes()
+        for checkpoint in ((), ("--checkpoint", grid)):
+            one_sentence(runs.run("export", runs.path("asked"), "-o", runs.path("asked", own), *checkpoint), "is a model of the run", "name another file")
+        assert Path(runs.path("asked", own)).read_bytes() == before
+    runs.must("export", runs.path("asked"), "-o", runs.path("told.safetensors"), "--checkpoint", runs.path("told.safetensors"))
     one_sentence(runs.run("export", runs.path("asked"), "-o", "x", "--checkpoint", "bets"), "did you mean 'best'")
     one_sentence(runs.run("export", runs.path("half"), "-o", "x"), "no trained operator")
 

@@ -53,6 +53,14 @@ def _sizes(value, dims, name):
     return tuple(int(n) for n in sizes)
 
 
+def _each(value, count, name):
+    """float64 (trajectories,)"""
+    try:
+        return np.broadcast_to(np.asarray(value, np.float64), (count,))
+    except ValueError:
+        raise ValueError(f"{name} is a number, or one for each of {count} trajectories; this is {value!r}") from None
+
+
 def _task(described):
     dims = range(described.dims)
     names = lambda pointer, count: tuple(pointer[i].decode() for i in range(count))  # noqa: E731
@@ -202,9 +210,12 @@ class Model:
             for name, value in parameters.items():
                 if name not in task.parameters:
                     raise _known(name, list(task.parameters), "parameter")
-                values[:, task.parameters.index(name)] = value
+                values[:, task.parameters.index(name)] = _each(value, count, name)
         elif parameters is not None:
-            values[:] = parameters
+            try:
+                values[:] = parameters
+            except ValueError:
+                raise ValueError(f"parameters are an array {values.shape}, of {', '.join(task.parameters)}, or a dict by name") from None
         missing = [name for p, name in enumerate(task.parameters) if np.isnan(values[:, p]).all()]
         if missing:
             warnings.warn(f"task {task.name}: {', '.join(missing)} not given: the mean of what the model was trained on is taken", stacklevel=3)
@@ -212,7 +223,7 @@ class Model:
 
     @staticmethod
     def _intervals(dt, count):
-        return None if dt is None else np.ascontiguousarray(np.broadcast_to(np.asarray(dt, np.float64), (count,)))
+        return None if dt is None else np.ascontiguousarray(_each(dt, count, "dt"))
 
     @staticmethod
     def _latents(task, grid):
