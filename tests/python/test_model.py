@@ -348,6 +348,12 @@ def test_a_file_that_tells_nonsense_of_fields_is_refused_with_the_key(runs, grid
         refused(rewritten(runs, grid, change), "darcy", f"'{key}'", "ups export")
 
 
+def test_a_path_of_any_bytes_is_fine(runs, grid):
+    path = os.fsencode(runs.folder) + b"/caf\xe9 'x' {y}: #.safetensors"
+    shutil.copy(grid, path)
+    assert ups.Model.load(path, threads=1).predict(np.ones((1, 32, 1)), "advection", {"beta": 0.4}).shape == (1, 9, 32, 1)
+
+
 def test_other_metadata_are_checked_too(runs, grid):
     refused(rewritten(runs, grid, lambda m: m.pop("ups.config")), "does not tell", "ups export RUN")
     refused(rewritten(runs, grid, lambda m: m.update({"ups.config": "[1"})), "ups.config")

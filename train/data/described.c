@@ -211,6 +211,7 @@ static ups_status read_parameters(const ups_safetensors *file, const char *path,
     json_decref(parameters);
     if (are_texts(*names, 0, 4096)) return UPS_OK;
     json_decref(*names);
+    *names = NULL;
     return fail_to_fit(path, task, "parameters", error);
 }
 
@@ -264,13 +265,13 @@ static ups_status make_source(const char *path, const json_t *fields, const json
 
 /* ---- opening ---------------------------------------------------------------------------------------------------- */
 
-/* What is told is what a configuration may hold; what it must hold besides is filled in. */
+/* What is told is what a configuration may hold; what it must hold besides is filled in, and names nothing that is. */
 static ups_status read_config(const char *path, const char *text, ups_run_config **config, ups_error *error) {
     json_t *told = json_loads(text, 0, NULL), *task;
     size_t index;
     json_object_set_new(told, "output", json_string("described"));
     json_array_foreach(json_object_get(told, "tasks"), index, task)
-        json_object_set_new(task, "files", json_pack("[s]", path));
+        json_object_set_new(task, "files", json_pack("[s]", "described"));
     char *whole = json_is_object(told) ? json_dumps(told, 0) : NULL;
     json_decref(told);
     if (!whole) {
