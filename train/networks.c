@@ -458,19 +458,31 @@ static const char *find_prefix(const ups_safetensors *file, const ups_parameters
     return "ema.";
 }
 
+/* All of them are there, of their shapes: so memory is taken for no more than the file holds. */
+static ups_status check_tensors(const ups_safetensors *file, const ups_parameters *parameters, const char *prefix,
+                                const char *path, ups_error *error) {
+    char name[512];
+    for (int32_t i = 0; i < ups_parameters_count(parameters); i++) {
+        const ups_parameter *parameter = ups_parameters_get(parameters, i);
+        const int length = snprintf(name, sizeof name, "%s%s", prefix, parameter->name);
+        const ups_safetensor *tensor = length < (int)sizeof name ? ups_safetensors_find(file, name) : NULL;
+        if (!tensor) {
+            return ups_fail(error, UPS_ERR_FORMAT,
+                            "%s: tensor '%s' is missing; the model was trained with another configuration or other "
+                            "tasks",
+                            path, parameter->name);
+        }
+        UPS_TRY(ups_parameter_check(parameter, tensor, path, error));
+    }
+    return UPS_OK;
+}
+
 ups_status ups_networks_load(ups_parameters *parameters, ups_device *device, ups_dtype compute, const char *path,
                              ups_error *error) {
     ups_safetensors *file = NULL;
     UPS_TRY(ups_safetensors_open(path, &file, error));
     const char *prefix = find_prefix(file, parameters);
-    ups_status status = UPS_OK;
-    for (int32_t i = 0; i < ups_parameters_count(parameters) && status == UPS_OK && !*prefix; i++) {
-        const char *name = ups_parameters_get(parameters, i)->name;
-        if (ups_safetensors_find(file, name)) continue;
-        status = ups_fail(error, UPS_ERR_FORMAT,
-                          "%s: tensor '%s' is missing; the model was trained with another configuration or other tasks",
-                          path, name);
-    }
+    ups_status status = check_tensors(file, parameters, prefix, path, error);
     ups_safetensors_close(file);
     if (status == UPS_OK) status = ups_parameters_allocate(parameters, device, false, compute, 0, error);
     const ups_parameter_buffer values = {.prefix = prefix, .values = ups_parameters_values(parameters)};

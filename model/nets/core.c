@@ -91,6 +91,62 @@ static ups_status check_grid(const ups_operator_options *o, const ups_core_class
     return UPS_OK;
 }
 
+/* As many numbers as sizes multiply to; -1: more than `most`. */
+static int64_t product(const int64_t *sizes, int count, int64_t most) {
+    int64_t numbers = 1;
+    for (int i = 0; i < count; i++) {
+        if (sizes[i] > most / numbers) return -1;
+        numbers *= sizes[i];
+    }
+    return numbers;
+}
+
+/* Graphs hold what they know of a grid as constants, which lie in no file: whoever asks for so much of it mistook a
+ * size.
+ */
+enum { MOST_NUMBERS = 1 << 28 /* of a table, a GiB */, MOST_OFFSETS = 1 << 20 /* of two tokens of a window */ };
+
+static ups_status check_modes(const ups_operator_options *o, ups_error *error) {
+    const int64_t most_weights = (int64_t)1 << 40;
+    const int dims = o->grid.dims;
+    const int64_t modes = o->modes[dims - 1];
+    const int64_t weights[] = {modes,    dims > 1 ? modes : 1, dims > 2 ? modes : 1, (int64_t)1 << dims, o->hidden,
+                               o->hidden};
+    if (product(weights, 6, most_weights) < 0) {
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "operator: modes (%lld along each of %d axes) with hidden (%lld) are more weights than a model "
+                        "can have",
+                        (long long)modes, dims, (long long)o->hidden);
+    }
+    for (int axis = 0; axis < dims; axis++) {
+        const int64_t cells = o->grid.cells[axis], there = cells + 1 < modes ? cells + 1 : modes;
+        if (product((const int64_t[]){2, there, cells}, 3, MOST_NUMBERS) >= 0) continue;
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "operator: modes: a table of %lld modes of %lld cells is larger than a GiB; take larger "
+                        "patches, or fewer modes",
+                        (long long)there, (long long)cells);
+    }
+    return UPS_OK;
+}
+
+static ups_status check_places(const ups_operator_options *o, ups_error *error) {
+    const int dims = o->grid.dims;
+    const int64_t *cells = o->grid.cells, window = o->window[dims - 1], side = 2 * window - 1;
+    const int64_t offsets[] = {side, dims > 1 ? side : 1, dims > 2 ? side : 1};
+    if (o->attention == UPS_ATTENTION_WINDOW && product(offsets, 3, MOST_OFFSETS) < 0) {
+        return ups_fail(error, UPS_ERR_CONFIG, "operator: window: %lld cells along each of %d axes are too many",
+                        (long long)window, dims);
+    }
+    const int64_t turns[] = {cells[0], dims > 1 ? cells[1] : 1, dims > 2 ? cells[2] : 1, o->hidden / o->heads};
+    if (o->positions == UPS_POSITIONS_ROTARY && product(turns, 4, MOST_NUMBERS) < 0) {
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "operator: positions: rotary takes more than a GiB for task %s; take larger patches, or more "
+                        "heads",
+                        o->grid.task);
+    }
+    return UPS_OK;
+}
+
 ups_status ups_core_check(const ups_operator_options *o, ups_error *error) {
     const ups_core_class *core = ups_core_find(o->core);
     if (!core) return ups_fail(error, UPS_ERR_CONFIG, "operator: there is no core '%s'", o->core);
@@ -117,5 +173,7 @@ ups_status ups_core_check(const ups_operator_options *o, ups_error *error) {
     if (!(o->mlp_ratio * (float)o->hidden >= 1)) {
         return ups_fail(error, UPS_ERR_CONFIG, "operator: mlp_ratio %g leaves the MLP without width", o->mlp_ratio);
     }
+    if (o->grid.task && ups_core_mixes_by(o, UPS_MIXING_SPECTRAL)) UPS_TRY(check_modes(o, error));
+    if (o->grid.task && ups_core_mixes_by(o, UPS_MIXING_ATTENTION)) UPS_TRY(check_places(o, error));
     return core->check ? core->check(o, error) : UPS_OK;
 }

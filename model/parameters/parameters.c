@@ -303,7 +303,7 @@ static void print_shape(const int64_t *size, int rank, char *out, size_t bytes) 
     if (used < bytes) snprintf(out + used, bytes - used, ")");
 }
 
-static ups_status check_tensor(const ups_safetensor *tensor, const ups_parameter *parameter, const char *path,
+ups_status ups_parameter_check(const ups_parameter *parameter, const ups_safetensor *tensor, const char *path,
                                ups_error *error) {
     if (!tensor->known_dtype || tensor->dtype != UPS_F32) {
         return ups_fail(error, UPS_ERR_FORMAT, "%s: tensor '%s' is %s; F32 was expected", path, tensor->name,
@@ -337,7 +337,7 @@ static ups_status match_tensors(const ups_parameters *parameters, const char *on
                                 "%s: has no tensor '%s': it was saved from another model or configuration", path, name);
             }
             if (!tensor) continue;
-            UPS_TRY(check_tensor(tensor, parameter, path, error));
+            UPS_TRY(ups_parameter_check(parameter, tensor, path, error));
             matched[b * parameters->count + i] = tensor;
             used[tensor - ups_safetensors_get(file, 0)] = true;
         }

@@ -9,6 +9,7 @@
 #include "model/parameters/weights.h"
 
 struct json_t; /* jansson's */
+struct ups_safetensor;
 
 typedef enum ups_init_kind {
     UPS_INIT_ZEROS,
@@ -80,6 +81,11 @@ ups_status ups_parameters_refresh(ups_parameters *parameters, ups_error *error);
  * changes anything, and refreshes the compute copy; `strict` refuses missing and extra tensors. */
 ups_status ups_parameters_save(const ups_parameters *parameters, const char *path, ups_error *error);
 ups_status ups_parameters_load(ups_parameters *parameters, const char *path, bool strict, ups_error *error);
+
+/* Whether a file's tensor can be loaded into the parameter, asked before memory is taken for all of them: sizes that
+ * somebody made up want absurd amounts. `path` is the file's, for the sentence. UPS_ERR_FORMAT. */
+ups_status ups_parameter_check(const ups_parameter *parameter, const struct ups_safetensor *tensor, const char *path,
+                               ups_error *error);
 
 /* Flat device buffers laid out as the parameters are (values, moments, EMA): one file holds several, its tensors named
  * `prefix` + name, float32. Of the parameters only those whose names start with `only` go in (NULL: all). */

@@ -1,5 +1,6 @@
-"""make_seeds.py MAKE_CACHE OUT: inputs to begin with, one folder a target, made by h5py, netCDF4 and our own cache writer
-(MAKE_CACHE: the program of tests/cache/make_cache.c). What libFuzzer then finds goes through -merge=1 into corpus/."""
+"""make_seeds.py MAKE_CACHE OUT [MODEL...]: inputs to begin with, one folder a target, made by h5py, netCDF4 and our own cache writer
+(MAKE_CACHE: the program of tests/cache/make_cache.c), and of small models that `ups export` wrote, such as those of tests/python/test_model.py
+and test_cores.py. What libFuzzer then finds goes through -merge=1 into corpus/."""
 import io
 import json
 import pathlib
@@ -15,7 +16,7 @@ import h5py
 import netCDF4
 import numpy as np
 
-make_cache, out = sys.argv[1], pathlib.Path(sys.argv[2])
+make_cache, out, models = sys.argv[1], pathlib.Path(sys.argv[2]), map(pathlib.Path, sys.argv[3:])
 random = np.random.default_rng(1)
 OLDEST = ("earliest", "v110")  # as most files are: without checksums, which keep a fuzzer out
 
@@ -399,5 +400,20 @@ def seed_zarr_store():
     put("zarr_store", "chunk", b"\3" + bytes(72))
 
 
-for seed in (seed_numpy, seed_zarr_store, seed_caches, seed_filters, seed_safetensors, seed_texts, seed_run_files, seed_hdf5, seed_damaged_hdf5, seed_netcdf):
+def seed_models():
+    """Behind two bytes (fuzz_model.c) the header: as it is; without what must agree with the configuration, so that changes of that get
+    further; and with the second task on a grid of three axes."""
+    for model in models:
+        whole = model.read_bytes()
+        texts = json.loads(whole[8:8 + struct.unpack("<Q", whole[:8])[0]])["__metadata__"]
+        bare = {key: text for key, text in texts.items() if not key.endswith((".encoder", ".decoder", "operator"))}
+        lines = lambda texts: "".join(f"{key} {text}\n" for key, text in texts.items()).encode()  # noqa: E731
+        put("model", model.stem, bytes([0, 1]) + lines(texts))
+        put("model", f"{model.stem}-bare", bytes([0, 13]) + lines(bare))
+        key = [key for key in bare if key.endswith(".fields")][-1]
+        solid = json.loads(bare[key]) | {"grid": [8, 4, 8], "axes": ["x", "y", "z"], "low": [0.0] * 3, "high": [1.0] * 3}
+        put("model", f"{model.stem}-3d", bytes([0, 13]) + lines(bare | {key: json.dumps(solid)}))
+
+
+for seed in (seed_numpy, seed_zarr_store, seed_caches, seed_filters, seed_safetensors, seed_texts, seed_run_files, seed_hdf5, seed_damaged_hdf5, seed_netcdf, seed_models):
     seed()

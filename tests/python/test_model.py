@@ -4,6 +4,9 @@ are out of reach while models predict."""
 import json
 import os
 import pickle
+import resource
+import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -174,11 +177,13 @@ def test_kinds_of_predictions_come_and_go(grid):
     ("fields is empty", lambda m: m.predict({}, "darcy")),
     ("nothing in them", lambda m: m.predict(np.ones((0, 32, 1)), "advection")),
     ("no parameter 'betta'.*'beta'", lambda m: m.predict(np.ones((1, 32, 1)), "advection", {"betta": 1})),
-    ("could not be broadcast|broadcast", lambda m: m.predict(np.ones((2, 32, 1)), "advection", {"beta": [1, 2, 3]})),
     ("steps is 0", lambda m: m.predict(np.ones((1, 32, 1)), "advection", {"beta": 1}, steps=0)),
     ("resolution has 3 numbers", lambda m: m.predict(np.ones((1, 32, 1)), "advection", {"beta": 1}, resolution=(4, 4, 4))),
     ("patches of 4 points on a grid axis of 2", lambda m: m.predict(np.ones((1, 2, 1)), "advection", {"beta": 1})),
     ("trajectory 1 hold NaN", lambda m: m.predict(np.array([1, np.nan])[:, None, None] * np.ones((2, 32, 1)), "advection", {"beta": 1})),
+    ("dt is a number, or one for each of 2 trajectories", lambda m: m.predict(np.ones((2, 32, 1)), "advection", {"beta": 1}, dt=[1, 2, 3])),
+    ("beta is a number, or one for each of 2 trajectories", lambda m: m.predict(np.ones((2, 32, 1)), "advection", {"beta": [1, 2, 3]})),
+    ("parameters are an array .2, 1.", lambda m: m.predict(np.ones((2, 32, 1)), "advection", np.ones((3, 1)))),
     ("on the grid that the model was trained on", lambda m: m.predict(np.ones((1, 64, 1)), "advection", {"beta": 1}, latents=True)),
 ])
 def test_what_cannot_be_predicted_is_said_in_a_sentence(grid, words, ask):
@@ -201,6 +206,60 @@ def test_progress_tells_and_may_stop_it(grid):
     with pytest.raises(KeyboardInterrupt):
         ask(interrupted)
     assert np.array_equal(ask(None), usual)
+
+
+def test_ctrl_c_ends_a_prediction_and_the_model_goes_on(grid):
+    model, u = ups.Model.load(grid, threads=1), np.ones((8, 32, 1))
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        model.predict(u, "advection", {"beta": 0.4}, steps=1000000)
+    assert model.predict(u, "advection", {"beta": 0.4}).shape == (8, 9, 32, 1)
+
+
+def test_a_process_forked_from_one_that_predicted_is_told_so_and_does_not_wait(grid):
+    """OpenMP's threads are not there after a fork. Where one thread is enough, a model is loaded anew."""
+    u = np.ones((2, 32, 1), "f4")
+    expected = ups.Model.load(grid, threads=2).predict(u, "advection", {"beta": 0.4})
+    child = os.fork()
+    if child == 0:
+        try:
+            one = ups.Model.load(grid, threads=1).predict(u, "advection", {"beta": 0.4})
+            ups.Model.load(grid, threads=2).predict(u, "advection", {"beta": 0.4})
+        except ups.UpsError as error:
+            os._exit(0 if "forked" in str(error) and np.array_equal(one, expected) else 2)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_file_that_was_replaced_is_not_taken_for_the_one_that_was_opened(runs, grid):
+    path, u = runs.path("replaced.safetensors"), np.ones((2, 32, 1), "f4")
+    shutil.copy(grid, path)
+    model = ups.Model.load(path, threads=1)
+    expected = model.predict(u, "advection", {"beta": 0.4})
+    os.replace(rewritten(runs, grid, lambda m: m.update({"by": "somebody"})), path)
+    assert np.array_equal(model.predict(u, "advection", {"beta": 0.4}), expected)  # its graphs are there
+    with pytest.raises(ups.UpsError, match="another one than was opened"):
+        model.predict(u, "advection", {"beta": 0.4}, resolution=20)
+    os.replace(shutil.copy(grid, path + ".again"), path)
+    assert model.predict(u, "advection", {"beta": 0.4}, resolution=20).shape == (2, 9, 20, 1)
+
+
+def test_too_long_a_prediction_is_a_sentence(grid):
+    """In a process of its own, where what is allocated holds rubbish and memory ends early."""
+    program = f"""if True:
+        import ctypes, resource, numpy, ups
+        from ups import library
+        model, frame = ups.Model.load({grid!r}, threads=1), numpy.ones((1, 32, 1), "f4")
+        resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+        for steps in ((1 << 31) - 1, (1 << 62)):
+            request = library.CModelRequest(steps=steps, frames=frame.ctypes.data, frame_bytes=frame.nbytes, fields=frame.ctypes.data, field_bytes=1 << 63)
+            try:
+                model._library.model_predict(model._handle, model._index["advection"], ctypes.byref(request))
+            except (MemoryError, ValueError) as error:
+                print(type(error).__name__)
+    """
+    done = run(sys.executable, "-c", program, env=os.environ | {"MALLOC_PERTURB_": "165"})
+    assert done.stdout.split() == ["UpsMemoryError", "UpsArgumentError"], done.stderr
 
 
 def test_threads_share_a_model_and_other_processes_load_it_anew(grid):
@@ -289,6 +348,12 @@ def test_a_file_that_tells_nonsense_of_fields_is_refused_with_the_key(runs, grid
         refused(rewritten(runs, grid, change), "darcy", f"'{key}'", "ups export")
 
 
+def test_a_path_of_any_bytes_is_fine(runs, grid):
+    path = os.fsencode(runs.folder) + b"/caf\xe9 'x' {y}: #.safetensors"
+    shutil.copy(grid, path)
+    assert ups.Model.load(path, threads=1).predict(np.ones((1, 32, 1)), "advection", {"beta": 0.4}).shape == (1, 9, 32, 1)
+
+
 def test_other_metadata_are_checked_too(runs, grid):
     refused(rewritten(runs, grid, lambda m: m.pop("ups.config")), "does not tell", "ups export RUN")
     refused(rewritten(runs, grid, lambda m: m.update({"ups.config": "[1"})), "ups.config")
@@ -299,6 +364,55 @@ def test_other_metadata_are_checked_too(runs, grid):
     refused(rewritten(runs, grid, lambda m: m.update({"darcy.fields": "no"})), "darcy.fields")
     refused(rewritten(runs, grid, lambda m: m.pop("darcy.normalisation")), "darcy")
     refused(rewritten(runs, grid, lambda m: m.update({"darcy.parameters": "[1, 2]"})), "parameters")
+
+
+@pytest.mark.parametrize("words, changes", [
+    ("at most 16 were expected", {"model.encoder.frequencies": [1.0] * 5000}),
+    ("at most 16 were expected", {"model.decoder.frequencies": [1.0] * 5000}),
+    ("names tasks[0] already", {"tasks.1.name": "advection"}),
+    ("at most 3 axes", {"tasks.0.patch": [4] * 4}),
+    ("'frames'", {"advection.frames": 1 << 25}),
+    ("'channels'", {"advection.channels": ["u"] * 5000}),
+])
+def test_what_no_model_can_have_is_refused_as_it_is_opened(runs, grid, words, changes):
+    refused(absurd(runs, grid, changes), words)
+
+
+@pytest.mark.parametrize("words, changes", [
+    ("has shape", {"model.operator.hidden": 65536}),
+    ("has shape", {"model.operator.modes": [4096]}),
+    ("more weights than", {"model.operator.modes": [4096], "model.operator.hidden": 65536}),
+    ("larger than a GiB", {"advection.grid": [1 << 27], "model.operator.modes": [4096]}),
+    ("window", {"model.operator.core": "stack", "model.operator.attention": "window", "model.operator.window": [4096]}),
+    ("more than a GiB", {"model.operator.core": "stack", "model.operator.positions": "rotary", "model.operator.heads": 1, "model.operator.hidden": 65536,
+                         "advection.grid": [1 << 20]}),
+])
+def test_absurd_sizes_are_refused_before_memory_is_taken(runs, grid, words, changes):
+    """A file of some kilobytes, whose header asks for terabytes."""
+    path, before = absurd(runs, grid, changes), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ups.UpsError, match=words):
+        ups.Model.load(path, threads=1).predict(np.ones((1, 16, 16, 2), "f4"), "darcy", {"beta": 1.0}, steps=1)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 200000  # KiB
+
+
+def absurd(runs, source, changes):
+    """Keys of the configuration, and of a task's fields, are others, and nothing tells what they were."""
+    def change(metadata):
+        config = json.loads(metadata["ups.config"])
+        for key, value in changes.items():
+            task, *path = key.split(".")
+            if task + ".fields" in metadata:
+                metadata[task + ".fields"] = json.dumps(json.loads(metadata[task + ".fields"]) | {path[0]: value})
+                continue
+            at = config[task]
+            for name in path[:-1]:
+                at = at[int(name) if name.isdigit() else name]
+            at[path[-1]] = value
+        for key in ("operator", *(key for key in metadata if key.endswith((".encoder", ".decoder")))):
+            del metadata[key]
+        metadata["ups.config"] = json.dumps(config)
+
+    return rewritten(runs, source, change)
 
 
 def test_models_that_are_not_there_or_not_whole(runs, grid):
@@ -371,6 +485,12 @@ def test_export_says_what_is_wrong_and_what_it_wrote(runs, grid):
     before = Path(runs.data, "advection.h5").read_bytes()
     one_sentence(runs.run("export", runs.path("asked"), "-o", runs.data + "/advection.h5"), "is no model; name another file")
     assert Path(runs.data, "advection.h5").read_bytes() == before
+    for own in ("autoencoder.safetensors", "operator.safetensors"):
+        before = Path(runs.path("asked", own)).read_bytes()
+        for checkpoint in ((), ("--checkpoint", grid)):
+            one_sentence(runs.run("export", runs.path("asked"), "-o", runs.path("asked", own), *checkpoint), "is a model of the run", "name another file")
+        assert Path(runs.path("asked", own)).read_bytes() == before
+    runs.must("export", runs.path("asked"), "-o", runs.path("told.safetensors"), "--checkpoint", runs.path("told.safetensors"))
     one_sentence(runs.run("export", runs.path("asked"), "-o", "x", "--checkpoint", "bets"), "did you mean 'best'")
     one_sentence(runs.run("export", runs.path("half"), "-o", "x"), "no trained operator")
 

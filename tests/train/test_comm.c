@@ -444,6 +444,51 @@ CLAIM(a_process_that_nobody_launched_with_others_has_no_communicator) {
     free(ranks);
 }
 
+/* ---- devices that sum by themselves ------------------------------------------------------------------------------ */
+
+static ups_status library(char *text, size_t bytes, ups_error *error) {
+    if (rank == 1) return ups_fail(error, UPS_ERR_UNSUPPORTED, "there is no library");
+    snprintf(text, bytes, "a library");
+    return UPS_OK;
+}
+
+static ups_status meet(unsigned char name[UPS_PEERS_NAME], ups_error *error) {
+    (void)error;
+    memset(name, 7, UPS_PEERS_NAME);
+    return UPS_OK;
+}
+
+static ups_status join(ups_device *device, const unsigned char name[UPS_PEERS_NAME], int own, int count,
+                       ups_peers **peers, ups_error *error) {
+    (void)device, (void)name, (void)count, (void)peers, (void)error;
+    fail_msg("rank %d would wait for rank 1 without an end", own);
+    return UPS_OK;
+}
+
+static void leave(ups_device *device, ups_peers *peers) {
+    (void)device;
+    assert_null(peers);
+}
+
+CLAIM(nobody_waits_for_a_rank_whose_device_cannot_join) {
+    static const ups_peers_class peers = {.meet = meet, .join = join, .leave = leave, .library = library};
+    training t = begin(100, false, NULL);
+    const ups_device_class *usual = t.device->class;
+    ups_device_class summing = *usual;
+    summing.peers = &peers;
+    t.device->class = &summing;
+    ups_exchange_options options = {.comm = comm, .device = t.device, .parameters = t.parameters, .rounds = 1};
+    ups_exchange *exchange;
+    ok(ups_exchange_open(&options, &exchange, &failure));
+    assert_non_null(ups_exchange_watch(exchange)); /* the host sums */
+    ups_exchange_close(exchange);
+    options.path = UPS_GRADIENTS_NCCL;
+    assert_int_equal(ups_exchange_open(&options, &exchange, &failure), UPS_ERR_UNSUPPORTED);
+    assert_non_null(strstr(failure.message, "rank 1 cannot take part: there is no library"));
+    t.device->class = usual;
+    end(&t);
+}
+
 int main(void) {
     if (!getenv("OMPI_COMM_WORLD_SIZE") || !getenv("UPS_MPI_MODULE")) {
         printf("SKIPPED: it is run by mpirun, with UPS_MPI_MODULE\n");

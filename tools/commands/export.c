@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { OUTPUT, CHECKPOINT, SET, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
@@ -100,6 +101,27 @@ static ups_status check_output(const char *path, ups_error *error) {
     return UPS_OK;
 }
 
+static bool is_same_file(const char *one, const char *other) {
+    struct stat a, b;
+    return one && other && stat(one, &a) == 0 && stat(other, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+/* The run keeps its own models, and the file does not take the place of a part that it is made of. */
+static ups_status keep_models(const ups_run_config *config, const ups_surrogate_files *files, const char *path,
+                              ups_error *error) {
+    const bool whole = is_same_file(files->op, files->autoencoder); /* such a file may be written anew */
+    bool taken = !whole && (is_same_file(path, files->op) || is_same_file(path, files->autoencoder));
+    static const ups_stage stages[] = {UPS_STAGE_AUTOENCODER, UPS_STAGE_OPERATOR};
+    for (size_t s = 0; s < sizeof stages / sizeof *stages && !taken; s++) {
+        char *own = ups_run_model_path(config, stages[s]);
+        if (!own) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+        taken = is_same_file(path, own);
+        free(own);
+    }
+    if (!taken) return UPS_OK;
+    return ups_fail(error, UPS_ERR_ARGUMENT, "%s is a model of the run, which the run needs; name another file", path);
+}
+
 /* Takes over the configuration. */
 static ups_status pack_by_data(ups_run_config *config, const ups_surrogate_files *files, const char *path,
                                ups_packed *packed, ups_error *error) {
@@ -132,6 +154,7 @@ static ups_status export_model(const char *run, const ups_arguments *arguments, 
     char *teller = NULL;
     ups_status status = ups_run_settle(config->output, error);
     if (status == UPS_OK) status = ups_surrogate_find(config, checkpoint, &files, error);
+    if (status == UPS_OK) status = keep_models(config, &files, path, error);
     if (status == UPS_OK) status = find_teller(config, &files, &teller, error);
     if (status == UPS_OK && !teller) {
         status = pack_by_data(config, &files, path, packed, error);

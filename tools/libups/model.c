@@ -4,16 +4,34 @@
 #include "train/networks.h"
 #include "train/portable/predictor.h"
 
-#include <limits.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 _Static_assert(UPS_MODEL_MAX_DIMS == UPS_MAX_GRID_DIMS, "grids have as many axes on both sides");
 
 struct ups_model {
     ups_predictor *predictor;
+    int32_t threads; /* that were asked for */
 };
+
+/* The process that predicted with threads of OpenMP; 0: none has. A process forked from it would wait for these threads
+ * without an end, since they are not there. */
+static atomic_int predicted_in;
+
+static ups_status check_threads(int32_t threads, ups_error *error) {
+    const int process = atomic_load(&predicted_in);
+    if (threads < 0) {
+        return ups_fail(error, UPS_ERR_ARGUMENT, "ups_model_options.threads is %d: 0 (one a core) or more",
+                        (int)threads);
+    }
+    if (threads == 1 || process == 0 || process == (int)getpid()) return UPS_OK;
+    return ups_fail(error, UPS_ERR_UNSUPPORTED,
+                    "this process was forked from one that had predicted, whose threads are not here: open the model "
+                    "with threads = 1, or start processes anew (Python: by 'spawn') or before the first prediction");
+}
 
 ups_data_status ups_model_open(const char *path, const ups_model_options *options, ups_model **model,
                                ups_data_error *error) {
@@ -26,14 +44,13 @@ ups_data_status ups_model_open(const char *path, const ups_model_options *option
     *model = NULL;
     ups_library_settle();
     ups_status status = ups_data_take("ups_model_options", &own, sizeof own, options, &inner);
-    if (status == UPS_OK && own.threads < 0)
-        status = ups_fail(&inner, UPS_ERR_ARGUMENT, "ups_model_options.threads is %d: 0 (one a core) or more",
-                          (int)own.threads);
+    if (status == UPS_OK) status = check_threads(own.threads, &inner);
     ups_model *made = calloc(1, sizeof *made);
     if (status == UPS_OK && !made) status = ups_fail(&inner, UPS_ERR_MEMORY, "no memory for a model");
     const ups_device_options device = {.name = own.device, .threads = own.threads};
     if (status == UPS_OK) status = ups_predictor_open(path, &device, &made->predictor, &inner);
     if (status == UPS_OK) {
+        made->threads = own.threads;
         *model = made;
         return UPS_DATA_OK;
     }
@@ -195,6 +212,7 @@ ups_data_status ups_model_predict(ups_model *model, int32_t task, const ups_mode
                                      .context = &own};
         memcpy(prediction.grid, own.grid, sizeof own.grid);
         memcpy(prediction.resolution, own.resolution, sizeof own.resolution);
+        if (model->threads != 1) atomic_store(&predicted_in, (int)getpid());
         status = ups_predictor_run(model->predictor, &prediction, &inner);
     }
     return status == UPS_OK ? UPS_DATA_OK : ups_data_fail(error, &inner);

@@ -297,7 +297,8 @@ UPS_DATA_API ups_data_status ups_data_loader_describe(const ups_data_loader *loa
  *     request.frames = start;  request.steps = 50;  request.fields = fields;  request.field_bytes = sizeof fields;
  *     ups_model_predict(model, 0, &request, &error);
  *
- * A model is for one thread at a time. It computes with threads of OpenMP, or on a card. */
+ * A model is for one thread at a time. It computes with threads of OpenMP, or on a card. Neither survives a fork: where
+ * the parent has predicted, a child opens models with one thread (UPS_DATA_ERR_UNSUPPORTED otherwise). */
 
 typedef struct ups_model ups_model;
 
@@ -378,7 +379,8 @@ typedef struct ups_model_request {
 #define UPS_MODEL_REQUEST                                                                                              \
     { sizeof(ups_model_request), 0, 0, 0, 0, {0, 0, 0}, {0, 0, 0}, NULL, 0, NULL, NULL, NULL, 0, NULL, 0, NULL, NULL }
 
-/* The first prediction of a kind (task, trajectories, grids) builds its graphs; four kinds are kept. */
+/* The first prediction of a kind (task, trajectories, stride, grids) reads the files again and builds its graphs; four
+ * kinds are kept. UPS_DATA_ERR_STALE: the files are others by then than were opened. */
 UPS_DATA_API ups_data_status ups_model_predict(ups_model *model, int32_t task, const ups_model_request *request,
                                                ups_data_error *error);
 

@@ -88,7 +88,12 @@ static ups_status join(ups_exchange *e, joined *first, int *rank, ups_error *err
     } met = {0};
     joined own = {0};
     ups_error why;
-    if (!class) note(&own, ups_fail(&why, UPS_ERR_UNSUPPORTED, "it computes on '%s'", device->class->name), &why);
+    char library[80];
+    if (!class) {
+        note(&own, ups_fail(&why, UPS_ERR_UNSUPPORTED, "it computes on '%s'", device->class->name), &why);
+    } else { /* a rank that lacks it must not let the others wait for it in join() */
+        note(&own, class->library(library, sizeof library, &why), &why);
+    }
     UPS_TRY(gather_joined(e, &own, first, rank, error));
     if (first->status != UPS_OK) return UPS_OK;
     if (ups_comm_rank(comm) == 0) note(&met.made, class->meet(met.name, &why), &why);

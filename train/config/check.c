@@ -410,3 +410,8 @@ void ups_run_config_check(const ups_run_config *config, ups_config_mistakes *mis
     check_between(config, mistakes);
     check_model(config, mistakes);
 }
+
+void ups_run_config_check_model(const ups_run_config *config, ups_config_mistakes *mistakes) {
+    check_tasks(config, mistakes);
+    check_model(config, mistakes);
+}

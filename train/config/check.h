@@ -11,5 +11,7 @@
 
 /* Adds all that is wrong to `mistakes`, in which those of single keys stand already. */
 void ups_run_config_check(const ups_run_config *config, ups_config_mistakes *mistakes);
+/* The same of tasks and networks alone: what a trained model depends on. */
+void ups_run_config_check_model(const ups_run_config *config, ups_config_mistakes *mistakes);
 
 #endif

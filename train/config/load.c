@@ -606,6 +606,7 @@ ups_status ups_run_config_load_model(const char *name, const char *text, ups_run
     if (!mistakes) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to load it", name);
     ups_status status = ups_config_read_text(name, text, strlen(text), &ups_run_schema, mistakes, &value, error);
     ups_run_config *read = status == UPS_OK ? finish(value) : NULL;
+    if (read) ups_run_config_check_model(read, mistakes);
     return want_none(status, mistakes, read, config, error);
 }
 

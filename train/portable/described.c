@@ -11,8 +11,9 @@
 #include <string.h>
 
 #define CONFIG_KEY "ups.config"
+#define MOST_CHANNELS 1024
 #define MOST_POINTS ((int64_t)1 << 31) /* of a grid, times channels */
-#define MOST_FRAMES ((int64_t)1 << 24)
+#define MOST_FRAMES ((int64_t)1 << 24) /* of all tasks together: their times are 128 MiB */
 
 static void fields_key(const char *task, char key[128]) {
     snprintf(key, 128, "%s.fields", task); /* names of tasks have at most 64 letters */
@@ -167,12 +168,12 @@ static bool are_numbers(const json_t *list, int count) {
 }
 
 /* The key of `fields` that is not what it should be; NULL: all are. */
-static const char *find_fault(const json_t *fields, const ups_task_config *task) {
+static const char *find_fault(const json_t *fields, const ups_task_config *task, int64_t most_frames) {
     const json_t *grid = json_object_get(fields, "grid"), *dt = json_object_get(fields, "dt"),
                  *frames = json_object_get(fields, "frames"), *units = json_object_get(fields, "time_units");
     const char *order = json_string_value(json_object_get(fields, "order"));
     const int dims = (int)json_array_size(grid);
-    if (!are_texts(json_object_get(fields, "channels"), 1, 65536)) return "channels";
+    if (!are_texts(json_object_get(fields, "channels"), 1, MOST_CHANNELS)) return "channels";
     if (!json_is_array(grid) || dims < 1 || dims > UPS_MAX_GRID_DIMS) return "grid";
     int64_t elements = (int64_t)json_array_size(json_object_get(fields, "channels"));
     for (int a = 0; a < dims; a++) {
@@ -187,7 +188,7 @@ static const char *find_fault(const json_t *fields, const ups_task_config *task)
     if (!are_numbers(json_object_get(fields, "high"), dims)) return "high";
     if (!json_is_number(dt) || !isfinite(json_number_value(dt))) return "dt";
     if (json_integer_value(json_object_get(fields, "stride")) != task->stride) return "stride";
-    if (json_integer_value(frames) <= task->stride || json_integer_value(frames) > MOST_FRAMES) return "frames";
+    if (json_integer_value(frames) <= task->stride || json_integer_value(frames) > most_frames) return "frames";
     if (units && !json_is_null(units) && !json_is_string(units)) return "time_units";
     return NULL;
 }
@@ -210,6 +211,7 @@ static ups_status read_parameters(const ups_safetensors *file, const char *path,
     json_decref(parameters);
     if (are_texts(*names, 0, 4096)) return UPS_OK;
     json_decref(*names);
+    *names = NULL;
     return fail_to_fit(path, task, "parameters", error);
 }
 
@@ -263,13 +265,13 @@ static ups_status make_source(const char *path, const json_t *fields, const json
 
 /* ---- opening ---------------------------------------------------------------------------------------------------- */
 
-/* What is told is what a configuration may hold; what it must hold besides is filled in. */
+/* What is told is what a configuration may hold; what it must hold besides is filled in, and names nothing that is. */
 static ups_status read_config(const char *path, const char *text, ups_run_config **config, ups_error *error) {
     json_t *told = json_loads(text, 0, NULL), *task;
     size_t index;
     json_object_set_new(told, "output", json_string("described"));
     json_array_foreach(json_object_get(told, "tasks"), index, task)
-        json_object_set_new(task, "files", json_pack("[s]", path));
+        json_object_set_new(task, "files", json_pack("[s]", "described"));
     char *whole = json_is_object(told) ? json_dumps(told, 0) : NULL;
     json_decref(told);
     if (!whole) {
@@ -288,14 +290,15 @@ static ups_status read_config(const char *path, const char *text, ups_run_config
     return status;
 }
 
-static ups_status open_source(const ups_safetensors *file, const char *path, const ups_described_use *use, int index,
-                              const ups_task_config *task, ups_described_task *described, ups_source **source,
-                              ups_error *error) {
+static ups_status open_source(const ups_safetensors *file, const char *path, const ups_described_use *use,
+                              const ups_run_config *config, int index, ups_described_task *described,
+                              ups_source **source, ups_error *error) {
+    const ups_task_config *task = &config->tasks[index];
     char key[128];
     fields_key(task->name, key);
     const char *text = ups_safetensors_metadata(file, key);
     json_t *fields = text ? json_loads(text, 0, NULL) : NULL, *parameters = NULL;
-    const char *fault = fields ? find_fault(fields, task) : key;
+    const char *fault = fields ? find_fault(fields, task, MOST_FRAMES / config->task_count) : key;
     ups_status status = fault ? fail_to_fit(path, task->name, fault, error) : UPS_OK;
     if (status == UPS_OK && use && use->task == index && use->points[0] > 0) {
         json_t *grid = json_array();
@@ -346,11 +349,13 @@ static ups_status open_tasks(const ups_safetensors *file, const char *op, const 
     }
     UPS_TRY(read_config(op, config, &d->config, error));
     const unsigned count = d->config->task_count;
+    if (use && (unsigned)use->task >= count)
+        return ups_fail(error, UPS_ERR_ARGUMENT, "%s: there is no task %d: the model has %u", op, use->task, count);
     ups_source **sources = calloc(count, sizeof(ups_source *));
     d->task = calloc(count, sizeof *d->task);
     ups_status status = sources && d->task ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "%s: out of memory", op);
     for (unsigned t = 0; t < count && status == UPS_OK; t++)
-        status = open_source(file, op, use, (int)t, &d->config->tasks[t], &d->task[t], &sources[t], error);
+        status = open_source(file, op, use, d->config, (int)t, &d->task[t], &sources[t], error);
     if (status == UPS_OK) status = take_stride(use, d, error);
     if (status == UPS_OK) {
         status = ups_tasks_of_sources(d->config, sources, &d->tasks, error);

@@ -32,14 +32,16 @@ struct ups_predictor {
 
 /* ---- opening ---------------------------------------------------------------------------------------------------- */
 
+static ups_status hash_files(ups_surrogate_files *files, ups_error *error) {
+    UPS_TRY(ups_file_hash(files->autoencoder, files->autoencoder_hash, error));
+    return ups_file_hash(files->op, files->operator_hash, error);
+}
+
 static ups_status find_files(const char *path, ups_surrogate_files *files, ups_error *error) {
     struct stat entry;
     if (stat(path, &entry) != 0) return ups_fail_errno(error, "%s: the model cannot be opened", path);
     UPS_TRY(ups_surrogate_take(path, files, error));
-    if (files->op && files->autoencoder) {
-        UPS_TRY(ups_file_hash(files->autoencoder, files->autoencoder_hash, error));
-        return ups_file_hash(files->op, files->operator_hash, error);
-    }
+    if (files->op && files->autoencoder) return hash_files(files, error);
     return ups_fail(error, UPS_ERR_IO,
                     "%s: there is %s in it, but no trained %s; name the directory of a run that has finished, or a "
                     "file that `ups export` wrote",
@@ -112,13 +114,25 @@ static int64_t points_of(const int64_t *grid, int dims) {
     return points;
 }
 
+/* Each kind reads the files again, and a run that goes on or an export may have put others in their places. */
+static ups_status check_unchanged(const ups_predictor *p, ups_error *error) {
+    ups_surrogate_files now = p->files;
+    UPS_TRY(hash_files(&now, error));
+    const bool same = strcmp(now.operator_hash, p->files.operator_hash) == 0 &&
+                      strcmp(now.autoencoder_hash, p->files.autoencoder_hash) == 0;
+    if (same) return UPS_OK;
+    return ups_fail(error, UPS_ERR_STALE, "%s: the model is another one than was opened; open it again", p->files.op);
+}
+
 static ups_status open_kind(const ups_predictor *p, prediction_kind *kind, ups_error *error) {
     UPS_TRY(describe(p, kind->task, kind->grid, kind->stride, &kind->described, error));
+    UPS_TRY(check_unchanged(p, error));
     const ups_described *d = &kind->described;
     const ups_surrogate_use use = {.points = points_of(kind->resolution, d->tasks->task[kind->task].geometry.dims),
                                    .states = kind->count,
                                    .at_grid_points = memcmp(kind->grid, kind->resolution, sizeof kind->grid) == 0};
-    return ups_surrogate_open(d->config, d->tasks, kind->task, p->device, &p->files, use, &kind->surrogate, error);
+    UPS_TRY(ups_surrogate_open(d->config, d->tasks, kind->task, p->device, &p->files, use, &kind->surrogate, error));
+    return check_unchanged(p, error);
 }
 
 /* The kind that is wanted; of those kept the one that was used longest ago makes room. */
@@ -231,7 +245,7 @@ static ups_status allocate(predicting *r, double dt, ups_error *error) {
     r->coordinates = malloc((size_t)(r->points * r->task->geometry.dims) * sizeof *r->coordinates);
     r->times = malloc(count * (size_t)r->frames * sizeof *r->times);
     r->time = malloc(count * sizeof *r->time);
-    r->parameters = malloc(count * sizeof *r->parameters);
+    r->parameters = calloc(count, sizeof *r->parameters); /* NULL until it is filled: release() looks at the first */
     double *none = NULL;
     const int known = r->task->source->parameter_count;
     if (!asked->parameters) none = malloc((size_t)(known + 1) * sizeof *none);
@@ -306,6 +320,11 @@ ups_status ups_predictor_run(ups_predictor *p, const ups_prediction *asked, ups_
                     .elements = ups_sample_frame_elements(&task->geometry),
                     .points = points_of(kind->resolution, task->geometry.dims),
                     .latent_elements = ups_surrogate_latent_elements(kind->surrogate)};
+    const int64_t elements = r.elements > r.latent_elements ? r.elements : r.latent_elements;
+    if (elements > INT64_MAX / (int64_t)sizeof(float) / r.frames / asked->count) {
+        return ups_fail(error, UPS_ERR_MEMORY, "task %s: %lld predictions of %lld frames are more than memory can hold",
+                        task->name, (long long)asked->count, (long long)r.frames);
+    }
     r.all = asked->count * (asked->steps + (asked->fields ? r.frames : 0));
     ups_status status = allocate(&r, kind->described.task[asked->task].dt, error);
     if (status == UPS_OK) status = encode(&r, error);

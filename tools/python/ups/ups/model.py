@@ -1,9 +1,11 @@
 """Models: what a trained one predicts, and predictions as NumPy arrays."""
 
+import contextlib
 import ctypes
 import dataclasses
 import difflib
 import os
+import sys
 import threading
 import warnings
 import weakref
@@ -49,6 +51,14 @@ def _sizes(value, dims, name):
     if len(sizes) != dims:
         raise ValueError(f"{name} has {len(sizes)} numbers, but the fields have {dims} axes")
     return tuple(int(n) for n in sizes)
+
+
+def _each(value, count, name):
+    """float64 (trajectories,)"""
+    try:
+        return np.broadcast_to(np.asarray(value, np.float64), (count,))
+    except ValueError:
+        raise ValueError(f"{name} is a number, or one for each of {count} trajectories; this is {value!r}") from None
 
 
 def _task(described):
@@ -200,9 +210,12 @@ class Model:
             for name, value in parameters.items():
                 if name not in task.parameters:
                     raise _known(name, list(task.parameters), "parameter")
-                values[:, task.parameters.index(name)] = value
+                values[:, task.parameters.index(name)] = _each(value, count, name)
         elif parameters is not None:
-            values[:] = parameters
+            try:
+                values[:] = parameters
+            except ValueError:
+                raise ValueError(f"parameters are an array {values.shape}, of {', '.join(task.parameters)}, or a dict by name") from None
         missing = [name for p, name in enumerate(task.parameters) if np.isnan(values[:, p]).all()]
         if missing:
             warnings.warn(f"task {task.name}: {', '.join(missing)} not given: the mean of what the model was trained on is taken", stacklevel=3)
@@ -210,7 +223,7 @@ class Model:
 
     @staticmethod
     def _intervals(dt, count):
-        return None if dt is None else np.ascontiguousarray(np.broadcast_to(np.asarray(dt, np.float64), (count,)))
+        return None if dt is None else np.ascontiguousarray(_each(dt, count, "dt"))
 
     @staticmethod
     def _latents(task, grid):
@@ -227,18 +240,33 @@ class Model:
 
         def go_on(_, done, every):
             try:
-                if progress:
+                if progress and not interrupted:
                     progress(done, every)
-                return 0
-            except BaseException as stopped:  # an interrupt too: Python looks for it here
+            except BaseException as stopped:
                 interrupted.append(stopped)
-                return 1
+            return len(interrupted)
 
         request.progress = c.PROGRESS(go_on)
-        with self._lock:
+        with self._lock, _interrupts(go_on, interrupted):
             try:
                 self._library.model_predict(self._handle, self._index[task.name], ctypes.byref(request))
             except c.UpsError:
-                if interrupted:
-                    raise interrupted[0] from None
-                raise
+                if not interrupted:
+                    raise
+        if interrupted:
+            raise interrupted[0]
+
+
+@contextlib.contextmanager
+def _interrupts(callback, noted):
+    """Notes what handlers of signals raise (Ctrl-C). Python calls these as `callback` begins, before it can catch anything, and ctypes
+    ignores what a callback raises but for telling the hook."""
+    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
+        yield
+        return
+    usual = sys.unraisablehook
+    sys.unraisablehook = lambda raised: noted.append(raised.exc_value) if raised.object is callback else usual(raised)
+    try:
+        yield
+    finally:
+        sys.unraisablehook = usual
