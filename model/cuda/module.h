@@ -2,9 +2,9 @@
  * entry.
  *
  * It is a file of its own since it is larger than the program, which runs on machines without CUDA as well. cuBLASLt
- * is loaded with the first card (libraries/cublaslt.h). The entry's name carries the version of this contract; module and
- * program must be of one build, since they share the structs and enumerations of the headers that this one includes,
- * and the entry tells a hash of these. */
+ * is loaded with the first card (libraries/cublaslt.h). The entry's name carries the version of this contract; module
+ * and program must be of one build, since they share the structs and enumerations of the headers that this one
+ * includes, and the entry tells a hash of these. */
 #ifndef UPS_MODEL_CUDA_MODULE_H
 #define UPS_MODEL_CUDA_MODULE_H
 

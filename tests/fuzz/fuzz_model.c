@@ -10,8 +10,8 @@
 #include "model/devices/devices.h"
 #include "model/graph.h"
 #include "model/parameters/parameters.h"
-#include "train/portable/predictor.h"
 #include "train/networks.h"
+#include "train/portable/predictor.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -13,8 +13,8 @@ extern const ups_config_schema ups_run_schema;
 ups_status ups_run_config_load(const char *path, const char *const *overrides, size_t override_count,
                                ups_run_config **config, ups_error *error);
 
-/* Of what a trained model tells (train/portable/described.h), YAML or JSON; `name` stands for the file in messages. Keys
- * are checked as those of a run are, but for what training alone wants of several. */
+/* Of what a trained model tells (train/portable/described.h), YAML or JSON; `name` stands for the file in messages.
+ * Keys are checked as those of a run are, but for what training alone wants of several. */
 ups_status ups_run_config_load_model(const char *name, const char *text, ups_run_config **config, ups_error *error);
 
 /* The same, with all mistakes instead of the first: ups_config_read, then the checks of several keys. *mistakes is the
