@@ -17,7 +17,8 @@ static const ups_safetensor *to_take(const ups_safetensors *file, const ups_safe
     const bool wanted =
         op ? begins(tensor->name, "operator.") : begins(tensor->name, "encoder.") || begins(tensor->name, "decoder.");
     char name[512];
-    if (!wanted || !tensor->known_dtype || snprintf(name, sizeof name, AVERAGE "%s", tensor->name) >= (int)sizeof name) return NULL;
+    if (!wanted || !tensor->known_dtype || snprintf(name, sizeof name, AVERAGE "%s", tensor->name) >= (int)sizeof name)
+        return NULL;
     const ups_safetensor *average = ups_safetensors_find(file, name);
     return average ? average : tensor;
 }
