@@ -181,6 +181,8 @@ def test_kinds_of_predictions_come_and_go(grid):
     ("resolution has 3 numbers", lambda m: m.predict(np.ones((1, 32, 1)), "advection", {"beta": 1}, resolution=(4, 4, 4))),
     ("patches of 4 points on a grid axis of 2", lambda m: m.predict(np.ones((1, 2, 1)), "advection", {"beta": 1})),
     ("trajectory 1 hold NaN", lambda m: m.predict(np.array([1, np.nan])[:, None, None] * np.ones((2, 32, 1)), "advection", {"beta": 1})),
+    ("parameter beta of trajectory 1 is infinite", lambda m: m.predict(np.ones((2, 32, 1)), "advection", {"beta": [1, np.inf]})),
+    ("step of trajectory 0 is infinite", lambda m: m.predict(np.ones((2, 32, 1)), "advection", {"beta": 1}, dt=-np.inf)),
     ("dt is a number, or one for each of 2 trajectories", lambda m: m.predict(np.ones((2, 32, 1)), "advection", {"beta": 1}, dt=[1, 2, 3])),
     ("beta is a number, or one for each of 2 trajectories", lambda m: m.predict(np.ones((2, 32, 1)), "advection", {"beta": [1, 2, 3]})),
     ("parameters are an array .2, 1.", lambda m: m.predict(np.ones((2, 32, 1)), "advection", np.ones((3, 1)))),

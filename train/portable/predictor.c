@@ -302,8 +302,27 @@ static ups_status check(const ups_predictor *p, const ups_prediction *asked, ups
     return UPS_OK;
 }
 
+/* NaN is what is not known; what is infinite would silently count as that, or end in fields of NaN. */
+static ups_status check_numbers(const ups_predictor *p, const ups_prediction *asked, ups_error *error) {
+    const ups_task *task = &p->described.tasks->task[asked->task];
+    const int known = task->source->parameter_count;
+    for (int64_t i = 0; i < asked->count; i++) {
+        if (asked->dt && isinf(asked->dt[i])) {
+            return ups_fail(error, UPS_ERR_ARGUMENT, "task %s: the step of trajectory %lld is infinite", task->name,
+                            (long long)i);
+        }
+        for (int k = 0; k < known && asked->parameters; k++) {
+            if (!isinf(asked->parameters[i * known + k])) continue;
+            return ups_fail(error, UPS_ERR_ARGUMENT, "task %s: the parameter %s of trajectory %lld is infinite",
+                            task->name, task->source->parameter_names[k], (long long)i);
+        }
+    }
+    return UPS_OK;
+}
+
 ups_status ups_predictor_run(ups_predictor *p, const ups_prediction *asked, ups_error *error) {
     UPS_TRY(check(p, asked, error));
+    UPS_TRY(check_numbers(p, asked, error));
     const ups_sample *trained = &p->described.tasks->task[asked->task].geometry;
     prediction_kind wanted = {.task = asked->task, .count = asked->count, .stride = asked->stride}, *kind = NULL;
     for (int a = 0; a < UPS_MAX_GRID_DIMS; a++) {

@@ -260,12 +260,19 @@ class Model:
 @contextlib.contextmanager
 def _interrupts(callback, noted):
     """Notes what handlers of signals raise (Ctrl-C). Python calls these as `callback` begins, before it can catch anything, and ctypes
-    ignores what a callback raises but for telling the hook."""
+    ignores what a callback raises but for telling the hook: of which one, since Python 3.13 in its message alone."""
     if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
         yield
         return
     usual = sys.unraisablehook
-    sys.unraisablehook = lambda raised: noted.append(raised.exc_value) if raised.object is callback else usual(raised)
+
+    def hook(raised):
+        if raised.object is callback or repr(callback) in (raised.err_msg or ""):
+            noted.append(raised.exc_value)
+        else:
+            usual(raised)
+
+    sys.unraisablehook = hook
     try:
         yield
     finally:
