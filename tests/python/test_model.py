@@ -120,6 +120,19 @@ def test_a_stride_of_those_that_were_learnt(runs):
         model.predict(truth[:, 0], "advection", {"beta": 0.4}, stride=3)
 
 
+def test_parameters_that_span_decades_are_positive(runs):
+    runs.generate("burgers1d", "burgers.h5", 6, "-r", "32", "--steps", "5", "-p", "nu=log:0.001:0.1")
+    config = runs.config("decades", "\n".join(line for line in GRID.splitlines() if "darcy" not in line).replace("name: advection", "name: burgers").replace("advection.h5", "burgers.h5"))
+    text = Path(config).read_text()
+    Path(config).write_text(text.replace("    patch: [4]\n    patch: [4]\n", "    patch: [4]\n"))
+    runs.must("train", config, *SHORT)
+    model = ups.Model.load(runs.path("decades"), threads=1)
+    u = np.ones((2, 32, 1))
+    assert model.predict(u, parameters={"nu": 0.01}).shape == (2, 5, 32, 1)  # one task needs no name
+    with pytest.raises(ValueError, match="nu of trajectory 1 is -0.01; the model knows its logarithm"):
+        model.predict(u, parameters={"nu": [0.01, -0.01]})
+
+
 def test_what_a_model_tells_is_what_its_data_are(runs, trained):
     tasks = ups.Model.load(trained[3]).tasks
     assert list(tasks) == ["advection", "darcy"]

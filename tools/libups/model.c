@@ -102,6 +102,7 @@ ups_data_status ups_model_describe(const ups_model *model, int32_t index, ups_mo
                           .bundle = op.bundle,
                           .tokens = latents.tokens,
                           .dim = latents.dim,
+                          .frames = geometry->times,
                           .stride = task->config->stride,
                           .stride_count = (int32_t)task->config->stride_count,
                           .strides = task->config->strides};
@@ -167,7 +168,10 @@ static ups_status complete(const ups_model *model, int32_t index, ups_model_requ
     UPS_TRY(check_signs(r, error));
     if (r->trajectories == 0) r->trajectories = 1;
     if (r->given == 0) r->given = 1;
-    if (r->steps == 0) r->steps = (geometry->times - 1) / (r->stride > 0 ? r->stride : task->config->stride);
+    if (r->steps == 0) { /* one at least */
+        const int64_t all = (geometry->times - 1) / (r->stride > 0 ? r->stride : task->config->stride) + 1;
+        r->steps = all > r->given ? all - r->given : 1;
+    }
     for (int a = 0; a < UPS_MODEL_MAX_DIMS; a++) {
         const bool used = a < geometry->dims;
         if (r->grid[a] == 0 || !used) r->grid[a] = geometry->grid[a];

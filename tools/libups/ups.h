@@ -306,9 +306,10 @@ typedef struct ups_model_options {
     size_t size;
     const char *device; /* "cpu", "cuda", "auto" (a card where there is one); NULL: "auto" */
     int32_t threads;    /* of the processor; 0: one a core */
+    int32_t later;      /* 0 */
 } ups_model_options;
 #define UPS_MODEL_OPTIONS                                                                                              \
-    { sizeof(ups_model_options), NULL, 0 }
+    { sizeof(ups_model_options), NULL, 0, 0 }
 
 /* `path`: a file that `ups export` wrote, or the directory of a run that has finished. `options` may be NULL. */
 UPS_DATA_API ups_data_status ups_model_open(const char *path, const ups_model_options *options, ups_model **model,
@@ -340,14 +341,15 @@ typedef struct ups_model_task {
     int32_t history;     /* frames that it reads: with fewer given the first one stands for those before it */
     int32_t bundle;      /* frames that it gives at a time */
     int64_t tokens, dim; /* of a frame's latents */
-    int64_t stride;      /* stored frames of its data in a step */
+    int64_t frames;      /* of a trajectory of its data, as stored */
+    int64_t stride;      /* stored frames in a step */
     int32_t stride_count;
     const int64_t *strides; /* (stride_count) that it has learnt; 0 of them: that one alone */
 } ups_model_task;
 #define UPS_MODEL_TASK                                                                                                 \
     {                                                                                                                  \
         sizeof(ups_model_task), NULL, 0, NULL, 0, {0, 0, 0}, {NULL, NULL, NULL}, {0, 0, 0}, {0, 0, 0}, 0, 0, NULL, 0,  \
-            NULL, 0, 0, 0, 0, 0, 0, 0, NULL                                                                            \
+            NULL, 0, 0, 0, 0, 0, 0, 0, 0, NULL                                                                         \
     }
 
 UPS_DATA_API ups_data_status ups_model_describe(const ups_model *model, int32_t task, ups_model_task *description,
@@ -359,7 +361,7 @@ typedef struct ups_model_request {
     size_t size;
     int64_t trajectories;                   /* B; 0: 1 */
     int64_t given;                          /* F, first frames of each, a step apart; 0: 1 */
-    int64_t steps;                          /* S to predict behind them; 0: as many as it was trained on */
+    int64_t steps;                          /* S to predict behind them; 0: to the end of a trajectory of its data */
     int64_t stride;                         /* of a step, of those that were learnt; 0: the task's own */
     int64_t grid[UPS_MODEL_MAX_DIMS];       /* points along each axis of the given frames; 0: as trained */
     int64_t resolution[UPS_MODEL_MAX_DIMS]; /* of the fields; 0: as the given frames */

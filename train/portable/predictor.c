@@ -302,7 +302,8 @@ static ups_status check(const ups_predictor *p, const ups_prediction *asked, ups
     return UPS_OK;
 }
 
-/* NaN is what is not known; what is infinite would silently count as that, or end in fields of NaN. */
+/* NaN is what is not known; what is infinite, or has no logarithm where one is taken, would silently count as that, or
+ * end in fields of NaN. */
 static ups_status check_numbers(const ups_predictor *p, const ups_prediction *asked, ups_error *error) {
     const ups_task *task = &p->described.tasks->task[asked->task];
     const int known = task->source->parameter_count;
@@ -312,9 +313,17 @@ static ups_status check_numbers(const ups_predictor *p, const ups_prediction *as
                             (long long)i);
         }
         for (int k = 0; k < known && asked->parameters; k++) {
-            if (!isinf(asked->parameters[i * known + k])) continue;
-            return ups_fail(error, UPS_ERR_ARGUMENT, "task %s: the parameter %s of trajectory %lld is infinite",
-                            task->name, task->source->parameter_names[k], (long long)i);
+            const double value = asked->parameters[i * known + k];
+            const char *name = task->source->parameter_names[k];
+            if (isinf(value)) {
+                return ups_fail(error, UPS_ERR_ARGUMENT, "task %s: the parameter %s of trajectory %lld is infinite",
+                                task->name, name, (long long)i);
+            }
+            if (value > 0 || isnan(value) || !task->scale || !task->scale[k].logarithm) continue;
+            return ups_fail(error, UPS_ERR_ARGUMENT,
+                            "task %s: the parameter %s of trajectory %lld is %g; the model knows its logarithm, so it "
+                            "has to be positive",
+                            task->name, name, (long long)i, value);
         }
     }
     return UPS_OK;

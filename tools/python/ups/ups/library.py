@@ -96,7 +96,7 @@ class Statistics(Sized):
 
 
 class CModelOptions(Sized):
-    _fields_ = [("size", c_size_t), ("device", c_char_p), ("threads", c_int32)]
+    _fields_ = [("size", c_size_t), ("device", c_char_p), ("threads", c_int32), ("later", c_int32)]
 
 
 class CModelTask(Sized):
@@ -104,7 +104,7 @@ class CModelTask(Sized):
                 ("dims", c_int32), ("grid", c_int64 * MAX_DIMS), ("axes", c_char_p * MAX_DIMS), ("low", c_double * MAX_DIMS),
                 ("high", c_double * MAX_DIMS), ("periodic", c_int32), ("parameter_count", c_int32),
                 ("parameter_names", POINTER(c_char_p)), ("dt", c_double), ("time_units", c_char_p), ("steps", c_int64),
-                ("history", c_int32), ("bundle", c_int32), ("tokens", c_int64), ("dim", c_int64), ("stride", c_int64),
+                ("history", c_int32), ("bundle", c_int32), ("tokens", c_int64), ("dim", c_int64), ("frames", c_int64), ("stride", c_int64),
                 ("stride_count", c_int32), ("strides", POINTER(c_int64))]
 
 

@@ -28,7 +28,8 @@ class Task:
     periodic: bool
     parameters: tuple  # names of the equation's parameters that the operator is told
     dt: float  # seconds of a step, of its own stride
-    stride: int  # stored frames of its data in a step
+    frames: int  # of a trajectory of its data, as stored
+    stride: int  # stored frames in a step
     strides: tuple  # that the operator has learnt
     time_units: str  # or None
     steps: int  # of the trajectories it was trained on; 1: a steady problem
@@ -67,7 +68,7 @@ def _task(described):
     return Task(name=described.name.decode(), channels=names(described.channel_names, described.channel_count),
                 grid=tuple(described.grid[a] for a in dims), axes=tuple(described.axes[a].decode() for a in dims),
                 low=tuple(described.low[a] for a in dims), high=tuple(described.high[a] for a in dims), periodic=bool(described.periodic),
-                parameters=names(described.parameter_names, described.parameter_count), dt=described.dt, stride=described.stride,
+                parameters=names(described.parameter_names, described.parameter_count), dt=described.dt, frames=described.frames, stride=described.stride,
                 strides=tuple(described.strides[s] for s in range(described.stride_count)) or (described.stride,),
                 time_units=described.time_units.decode() if described.time_units else None, steps=described.steps,
                 history=described.history, bundle=described.bundle, latents=(described.tokens, described.dim))
@@ -96,7 +97,7 @@ class Model:
     def __init__(self, path, device, threads):
         self._arguments = (path, device, threads)
         self._library, self._owner, self._lock = c.library(), os.getpid(), threading.Lock()
-        options, handle = c.CModelOptions(device=device.encode(), threads=threads), ctypes.c_void_p()
+        options, handle = c.CModelOptions(device=(device or "auto").encode(), threads=threads), ctypes.c_void_p()
         self._library.model_open(os.fsencode(path), ctypes.byref(options), ctypes.byref(handle))
         self._handle = handle.value
         closing = weakref.finalize(self, _close, self._library, self._handle, self._owner)
@@ -126,7 +127,7 @@ class Model:
         task: its name; not needed where the model has one.
         parameters: of the equation, a dict of numbers or arrays (trajectories,) by name, or an array (trajectories, parameters) in
             the order of task.parameters. Those that are left out count as the mean of what the model was trained on.
-        steps: to predict; None: as many as it was trained on. dt: seconds of a step, a number or (trajectories,); None: as trained.
+        steps: to predict; None: to the end of a trajectory of its data. dt: seconds of a step, a number or (trajectories,); None: as trained.
         stride: of a step, one of task.strides; None: the task's own.
         resolution: points along each axis of the result, a number or a tuple; None: those of `fields`.
         latents: also returns the latents, (trajectories, frames, tokens, dim); on the grid that the model was trained on.
@@ -138,7 +139,7 @@ class Model:
         grid, stride = array.shape[2:-1], told.stride if stride is None else int(stride)
         if stride not in told.strides:
             raise ValueError(f"no step of a stride of {stride} was learnt; steps were of {', '.join(map(str, told.strides))}")
-        steps = told.steps * told.stride // stride if steps is None else int(steps)
+        steps = max((told.frames - 1) // stride + 1 - given, 1) if steps is None else int(steps)
         points = grid if resolution is None else _sizes(resolution, dims, "resolution")
         if steps < 1 or min(points) < 1:
             raise ValueError(f"steps is {steps} and resolution {points}: both are at least 1")

@@ -42,7 +42,8 @@ class Task:
     periodic: bool
     dt: float  # time that a step takes
     time_units: str  # None: they are not known
-    stride: int  # stored frames of the data in a step
+    frames: int  # of a trajectory of the data, as stored
+    stride: int  # stored frames in a step
     strides: tuple  # that the operator has learnt, where there are several
     steps: int  # of a trajectory of the data
     parameters: tuple  # names of the PDE's parameters, in the order of `predict`
@@ -934,7 +935,7 @@ class Surrogate(nn.Module):
             several = on_grid and steps > 1
             self.tasks[name] = Task(
                 name, tuple(fields["channels"]), tuple(fields["grid"]), tuple(fields["axes"]), tuple(fields["low"]), tuple(fields["high"]), fields["periodic"], fields["dt"],
-                fields.get("time_units"), fields["stride"], tuple(task["strides"]), steps, tuple(names), options["history"] if several else 1,
+                fields.get("time_units"), fields["frames"], fields["stride"], tuple(task["strides"]), steps, tuple(names), options["history"] if several else 1,
                 options["bundle"] if several else 1, steps < 2, math.prod(domain.cells) if on_grid else model["tokens"], latent_dims[name])
             domain.levels = nn.ModuleList(token_grids(domain.cells if on_grid else (model["tokens"],), on_grid and domain.periodic, options, on_grid))
             if on_grid and not domain.periodic:
@@ -1025,7 +1026,7 @@ class Surrogate(nn.Module):
         """Rolls out: (B, 1 + steps, *grid, channels) from the first frame (B, *grid, channels), in physical units.
 
         Frame 0 is the given one as the autoencoder reads it back. Of several given frames, (B, given, *grid, channels) a step apart, all come
-        first. `steps`: to be predicted, as many as the data's trajectories have if None, 1 of a steady task. `dt` may be (B, steps): the time that each step
+        first. `steps`: to be predicted, to the end of a trajectory of the data if None, 1 of a steady task. `dt` may be (B, steps): the time that each step
         takes. `parameters` and `stride` are those of `advance`.
         """
         known = self.task(task)
@@ -1035,7 +1036,7 @@ class Surrogate(nn.Module):
         latents = self.encode(fields, task)
         given, stride = latents.shape[1], self.stride_of(known, stride)
         if steps is None:
-            steps = max(known.steps * known.stride // stride + 1 - given, 0)
+            steps = max((known.frames - 1) // stride + 1 - given, 1)
         if dt is not None:
             dt = self.numbers(dt)
             dt = dt.reshape(-1, 1).expand(len(latents), steps) if dt.ndim < 2 else dt
