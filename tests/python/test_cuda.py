@@ -300,12 +300,18 @@ def test_two_processes_with_a_card_each_make_the_bytes_of_one(runs):
     assert kept(runs) == (expected[0], [line["loss"] for line in expected[1] if "loss" in line])
 
 
-@several
-def test_cards_sum_gradients_by_themselves(runs):
-    """Of two terms the sum is the same in any order, so that the files of both ways are, but for the configuration."""
+@pytest.fixture(scope="module")
+def by_the_host(runs):
+    """Of two processes with a card each."""
     done = together(runs, 2, shared_by(2), "--set", "ranks.gradients=host")
     assert done.returncode == 0 and "NCCL" not in done.stderr, done.stderr
-    files, losses = kept(runs)
+    return kept(runs)
+
+
+@several
+def test_cards_sum_gradients_by_themselves(runs, by_the_host):
+    """Of two terms the sum is the same in any order, so that the files of both ways are, but for the configuration."""
+    files, losses = by_the_host
     done = together(runs, 2, shared_by(2))
     assert done.returncode == 0 and done.stderr.count("cards sum gradients by NCCL 2.27.7") == 2, done.stderr  # a stage each
     found = kept(runs)
@@ -325,13 +331,13 @@ def test_three_cards_come_near_the_hosts_sums(runs):
 
 @several
 @pytest.mark.parametrize("says, words", [("missing", "NCCL cannot be loaded"), ("duplicate", "Duplicate GPU detected")])
-def test_where_cards_cannot_the_host_does_or_it_is_said(runs, says, words):
-    files, losses = (together(runs, 2, shared_by(2), "--set", "ranks.gradients=host"), kept(runs))[1]
+def test_where_cards_cannot_the_host_does_or_it_is_said(runs, by_the_host, says, words):
     done = together(runs, 2, shared_by(2), EMULATED_NCCL=says)
     assert done.returncode == 0 and re.search(rf"summed in the host's memory.*rank 0: .*{words}", done.stderr), done.stderr
-    assert kept(runs)[1] == losses
+    assert kept(runs)[1] == by_the_host[1]
     done = together(runs, 2, shared_by(2), "--set", "ranks.gradients=nccl", EMULATED_NCCL=says)
     assert done.returncode != 0 and re.search(rf"ranks.gradients: nccl: rank 0 cannot take part: .*{words}", done.stderr), done.stderr
+    shutil.rmtree(runs.path("run"), ignore_errors=True)
 
 
 def test_nccl_and_a_fixed_order_exclude_each_other(runs):
