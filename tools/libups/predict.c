@@ -30,8 +30,9 @@ static float *read_trajectory(const ups_data *data, int64_t index, ups_data_samp
     for (int32_t a = 0; a < sample->rank; a++) count *= sample->shape[a];
     *channels = sample->shape[sample->channel_axis];
     *points = count / sample->shape[0] / *channels;
-    float *values = (float *)malloc(2 * (size_t)count * sizeof *values), *stored = values + count;
+    float *values = (float *)malloc(2 * (size_t)count * sizeof *values);
     if (!values) return NULL;
+    float *stored = values + count;
     if (ups_data_read(data, index, 0, sample->shape[0], UPS_DATA_F32, stored, (size_t)count * sizeof *values, error) !=
         UPS_DATA_OK) {
         free(values);

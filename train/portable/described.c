@@ -139,11 +139,12 @@ static const ups_source_class told_class = {.kind = "told", .describe = describe
 static char **copy_texts(const json_t *list) {
     const size_t count = json_array_size(list);
     char **texts = calloc(count + 1, sizeof *texts);
-    for (size_t i = 0; i < count && texts; i++) {
+    if (!texts) return NULL;
+    for (size_t i = 0; i < count; i++) {
         texts[i] = strdup(json_string_value(json_array_get(list, i)));
         if (texts[i]) continue;
         free_texts(texts, (int64_t)i);
-        texts = NULL;
+        return NULL;
     }
     return texts;
 }
@@ -270,8 +271,9 @@ static ups_status read_config(const char *path, const char *text, ups_run_config
     json_t *told = json_loads(text, 0, NULL), *task;
     size_t index;
     json_object_set_new(told, "output", json_string("described"));
-    json_array_foreach(json_object_get(told, "tasks"), index, task)
+    json_array_foreach(json_object_get(told, "tasks"), index, task) {
         json_object_set_new(task, "files", json_pack("[s]", "described"));
+    }
     char *whole = json_is_object(told) ? json_dumps(told, 0) : NULL;
     json_decref(told);
     if (!whole) {

@@ -75,8 +75,9 @@ static void tell(ups_safetensors_writer *writer, const ups_run_config *config, c
                  const ups_safetensors *teller) {
     const char *key;
     json_t *text;
-    json_object_foreach((json_t *)told, key, text)
+    json_object_foreach((json_t *)told, key, text) {
         ups_safetensors_writer_metadata(writer, key, json_string_value(text));
+    }
     if (told) return;
     copy_text(writer, teller, "ups.config");
     for (unsigned t = 0; t < config->task_count; t++) {
