@@ -97,6 +97,7 @@ NOT_RUN = {
     "tests/bench/accuracy.py build/release/tools/ups FOLDER --peers DIR": "trains for minutes, beside PyTorch",
     "tests/bench/reconstruction.py build/release/tools/ups FOLDER --real FILE…": "measures compressors that the tests do without",
     "tests/bench/ablation.py build/release/tools/ups FOLDER --task burgers advection --seconds 30": "trains for half an hour",
+    "tests/bench/predict.py MODEL.safetensors": "computes with PyTorch, which the tests do without",
     "tests/bench/cache_build.py CONFIG": "measures a build of minutes",
     "python tests/cuda/mutations.py FOLDER": "builds the tree anew for half an hour",
     "tests/bench/pytorch_parity.py build/release/tests/model/operator_gradients": "computes with PyTorch, which the tests do without",
