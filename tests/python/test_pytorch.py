@@ -153,7 +153,7 @@ def differences(found, expected):
 
 def agree(found, expected):
     apart = differences(found, expected)
-    assert apart[:2].max() < 3e-5 and apart.max() < 1e-4, apart  # 2e-6, but for the cube's pressures, which are small beside their mean
+    assert apart[:2].max() < 3e-5 and apart.max() < 1e-4, apart  # 8e-6 with PyTorch 2.15, 1.5e-5 with 1.13: the cube's pressures are small beside their mean
 
 
 @pytest.mark.parametrize("case", CASES)

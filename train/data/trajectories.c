@@ -27,32 +27,27 @@ ups_status ups_trajectories_read(const ups_run_config *config, const ups_task *t
     return status;
 }
 
-void ups_frames_channels_last(const ups_task *task, const float *frames, int64_t count, float *out) {
+/* Frames (rows, columns) become (columns, rows), where the task's channels do not come last already. */
+static void move_channels(const ups_task *task, const float *frames, int64_t count, bool to_last, float *out) {
     const int64_t elements = ups_sample_frame_elements(&task->geometry), channels = task->geometry.channels;
-    const int64_t points = elements / channels;
+    const int64_t rows = to_last ? channels : elements / channels, columns = elements / rows;
     if (task->geometry.order == UPS_CHANNELS_LAST || channels == 1) {
         memcpy(out, frames, (size_t)(count * elements) * sizeof *out);
         return;
     }
     for (int64_t f = 0; f < count; f++, frames += elements, out += elements) {
-        for (int64_t c = 0; c < channels; c++) {
-            for (int64_t p = 0; p < points; p++) out[p * channels + c] = frames[c * points + p];
+        for (int64_t r = 0; r < rows; r++) {
+            for (int64_t c = 0; c < columns; c++) out[c * rows + r] = frames[r * columns + c];
         }
     }
 }
 
+void ups_frames_channels_last(const ups_task *task, const float *frames, int64_t count, float *out) {
+    move_channels(task, frames, count, true, out);
+}
+
 void ups_frames_from_channels_last(const ups_task *task, const float *frames, int64_t count, float *out) {
-    const int64_t elements = ups_sample_frame_elements(&task->geometry), channels = task->geometry.channels;
-    const int64_t points = elements / channels;
-    if (task->geometry.order == UPS_CHANNELS_LAST || channels == 1) {
-        memcpy(out, frames, (size_t)(count * elements) * sizeof *out);
-        return;
-    }
-    for (int64_t f = 0; f < count; f++, frames += elements, out += elements) {
-        for (int64_t c = 0; c < channels; c++) {
-            for (int64_t p = 0; p < points; p++) out[c * points + p] = frames[p * channels + c];
-        }
-    }
+    move_channels(task, frames, count, false, out);
 }
 
 void ups_sample_domain(const ups_sample *sample, double low[UPS_MAX_GRID_DIMS], double high[UPS_MAX_GRID_DIMS]) {

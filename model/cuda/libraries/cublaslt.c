@@ -5,7 +5,7 @@
  * library's structs may change with it. */
 #include "model/cuda/libraries/cublaslt.h"
 
-#include "model/cuda/libraries/packages.h"
+#include "model/cuda/libraries/open.h"
 #include <cublasLt.h>
 #include <dlfcn.h>
 #include <pthread.h>
@@ -85,15 +85,13 @@ static void *find(void *file, const char *name) {
 }
 
 static void load(void) {
-    void *file = dlopen(UPS_CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    void *file = ups_cuda_open_library(UPS_CUDA_LIBRARY, PACKAGE_FOLDER);
     if (!file) {
         loaded = ups_fail(&reason, UPS_ERR_UNSUPPORTED,
                           "cuBLASLt cannot be loaded (%s): install the libraries of %s, or NVIDIA's Python package %s, "
                           "and name the folder of the file in LD_LIBRARY_PATH",
                           dlerror(), TOOLKIT_OF(CUBLAS_VER_MAJOR), PACKAGE);
-        file = ups_cuda_open_of_packages(PACKAGE_FOLDER, UPS_CUDA_LIBRARY);
-        if (!file) return;
-        loaded = UPS_OK;
+        return;
     }
 #define FIND(name, parameters, arguments) *(void **)&library.name = find(file, #name);
     FUNCTIONS(FIND)

@@ -1,6 +1,6 @@
 #include "model/cuda/libraries/nccl.h"
 
-#include "model/cuda/libraries/packages.h"
+#include "model/cuda/libraries/open.h"
 #include <dlfcn.h>
 #include <pthread.h>
 
@@ -21,15 +21,13 @@ static void *find(void *file, const char *name) {
 }
 
 static void load(void) {
-    void *file = dlopen(UPS_NCCL_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    void *file = ups_cuda_open_library(UPS_NCCL_LIBRARY, "nccl");
     if (!file) {
         loaded = ups_fail(&reason, UPS_ERR_UNSUPPORTED,
                           "NCCL cannot be loaded (%s): install libnccl2, or NVIDIA's Python package nvidia-nccl-cu13, "
                           "and name the folder of the file in LD_LIBRARY_PATH",
                           dlerror());
-        file = ups_cuda_open_of_packages("nccl", UPS_NCCL_LIBRARY);
-        if (!file) return;
-        loaded = UPS_OK;
+        return;
     }
     *(void **)&library.version = find(file, "ncclGetVersion");
     *(void **)&library.unique_id = find(file, "ncclGetUniqueId");

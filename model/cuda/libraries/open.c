@@ -1,4 +1,4 @@
-#include "model/cuda/libraries/packages.h"
+#include "model/cuda/libraries/open.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -6,7 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-void *ups_cuda_open_of_packages(const char *folder, const char *file) {
+void *ups_cuda_open_library(const char *file, const char *folder) {
+    void *found = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    if (found) return found;
     static const char here;
     Dl_info module;
     char path[PATH_MAX];
