@@ -7,6 +7,7 @@
 typedef struct ups_launch {
     int64_t rank, ranks;  /* 0 of 1 where nothing was launched */
     int64_t number;       /* among those on this machine; −1: not told */
+    int64_t here;         /* processes on this machine; 0: not told */
     const char *launcher; /* "mpirun", "mpiexec", "srun"; NULL: none */
 } ups_launch;
 
@@ -16,6 +17,9 @@ ups_launch ups_launch_find(void);
  * (ups_memory_free). `same` of them, this one among them, may run on the same processors, and share these
  * (ups_cpu_count). Called once, before either is asked. */
 void ups_launch_share_machine(int processes, int same);
+/* The same of processes that do not talk to each other, as their launcher tells: bound to parts of the machine that do
+ * not overlap, as far as their sizes say, or else sharing its processors. Nothing where it tells nothing. */
+void ups_launch_share_as_told(void);
 int ups_launch_processes_here(void); /* 1 until that is called */
 int ups_launch_processes_on_same(void);
 

@@ -1,6 +1,7 @@
 /* `ups cache build CONFIG`: encodes every task's trajectories with the run's trained encoder. */
 #include "base/json.h"
 #include "base/progress.h"
+#include "base/system/launcher.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/config_mistakes.h"
@@ -135,6 +136,7 @@ int ups_cmd_cache_build(int argc, char **argv) {
     }
     if (arguments.stop) return ups_arguments_end(&arguments);
     if (arguments.operand_count != 1) return ups_command_no_config(&arguments);
+    ups_launch_share_as_told();
     ups_session session;
     output out = {.list = arguments.json ? json_array() : NULL};
     ups_status status =
