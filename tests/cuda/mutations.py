@@ -115,7 +115,8 @@ def copy_tree(folder):
             continue
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         if not (folder / name).exists() or (folder / name).read_bytes() != (TREE / name).read_bytes():
-            shutil.copy2(TREE / name, folder / name)
+            shutil.copyfile(TREE / name, folder / name)  # new to the build, which may have made something of a change that was interrupted
+            shutil.copymode(TREE / name, folder / name)
 
 
 def run(folder, *command, **environment):
