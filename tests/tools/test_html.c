@@ -1,7 +1,7 @@
 /* Pages: whatever text says, it stays text; pictures are whole; numbers are numbers. */
 #include "base/files.h"
 #include "tests/model/claims.h"
-#include "tools/report/cache_charts.h"
+#include "tools/report/cache/charts.h"
 #include "tools/report/plot.h"
 #include <math.h>
 

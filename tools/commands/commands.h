@@ -21,6 +21,7 @@ int ups_cmd_eval(int argc, char **argv);
 int ups_cmd_compare(int argc, char **argv);
 int ups_cmd_rollout(int argc, char **argv);
 int ups_cmd_export(int argc, char **argv);
+int ups_cmd_report(int argc, char **argv);
 int ups_cmd_bench_io(int argc, char **argv);
 int ups_cmd_bench_codec(int argc, char **argv);
 int ups_cmd_bench_loader(int argc, char **argv);

@@ -1,5 +1,4 @@
 /* `ups compare A B`: which of two trained runs is better on the same test trajectories, and how sure that is. */
-#include "base/log.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/config_mistakes.h"
@@ -52,18 +51,11 @@ static bool is_evaluation_file(const char *operand) {
 static ups_status evaluation_of_run(const ups_arguments *arguments, const char *operand, json_t **document,
                                     bool *at_config, ups_error *error) {
     ups_session session;
-    const char *reason = NULL;
     ups_status status =
         ups_session_open(operand, arguments->overrides, arguments->override_count, false, &session, error);
     *at_config = status != UPS_OK;
     if (status == UPS_OK) status = ups_session_settle_precision(&session, error);
-    if (status == UPS_OK) status = ups_evaluation_recall(&session, document, &reason, error);
-    if (status == UPS_OK && !*document) {
-        const ups_evaluation_request request = {.split = UPS_SPLIT_COUNT};
-        ups_log(UPS_LOG_INFO, "%s is evaluated now: of its evaluation.json, %s", operand, reason);
-        status = ups_evaluation_make(&session, &request, document, error);
-        if (status == UPS_OK) status = ups_evaluation_publish(session.config, *document, error);
-    }
+    if (status == UPS_OK) status = ups_evaluation_recall_or_make(&session, operand, document, error);
     ups_session_close(&session);
     return status;
 }

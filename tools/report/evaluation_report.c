@@ -1,7 +1,7 @@
 #include "tools/report/evaluation_report.h"
 
-#include "tools/report/cache_charts.h"
-#include "tools/report/cache_facts.h"
+#include "tools/report/cache/charts.h"
+#include "tools/report/cache/facts.h"
 #include "tools/report/line_chart.h"
 #include "tools/report/page.h"
 #include "tools/report/plot.h"
@@ -373,12 +373,16 @@ static void write_summary(ups_html *html, const json_t *document) {
     ups_html_markup(html, "</p>\n");
 }
 
+void ups_evaluation_sections(ups_html *html, const json_t *document) {
+    const json_t *tasks = json_object_get(document, "tasks");
+    write_summary(html, document);
+    for (size_t i = 0; i < json_array_size(tasks); i++) write_task(html, json_array_get(tasks, i), i);
+}
+
 ups_status ups_evaluation_report(const json_t *document, const char *subject, const char *path, ups_error *error) {
     ups_html html = {0};
-    const json_t *tasks = json_object_get(document, "tasks");
     ups_page_begin(&html, "Evaluation", subject);
-    write_summary(&html, document);
-    for (size_t i = 0; i < json_array_size(tasks); i++) write_task(&html, json_array_get(tasks, i), i);
+    ups_evaluation_sections(&html, document);
     ups_page_end(&html, "The numbers behind the charts are in evaluation.json; <code>ups eval --help</code> says what "
                         "they mean.");
     ups_status status = ups_html_publish(&html, path, error);

@@ -1,6 +1,7 @@
 #include "train/evaluation/document.h"
 
 #include "base/files.h"
+#include "base/log.h"
 #include "cache/store/fingerprint.h"
 #include "train/config/load.h"
 #include "train/run/provenance.h"
@@ -175,4 +176,14 @@ ups_status ups_evaluation_recall(ups_session *session, json_t **document, const 
     }
     free(path);
     return status;
+}
+
+ups_status ups_evaluation_recall_or_make(ups_session *session, const char *name, json_t **document, ups_error *error) {
+    const ups_evaluation_request request = {.split = UPS_SPLIT_COUNT};
+    const char *reason = NULL;
+    UPS_TRY(ups_evaluation_recall(session, document, &reason, error));
+    if (*document) return UPS_OK;
+    ups_log(UPS_LOG_INFO, "%s is evaluated now: of its evaluation.json, %s", name, reason);
+    UPS_TRY(ups_evaluation_make(session, &request, document, error));
+    return ups_evaluation_publish(session->config, *document, error);
 }

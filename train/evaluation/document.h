@@ -28,4 +28,8 @@ ups_status ups_evaluation_publish(const ups_run_config *config, const json_t *do
  * and `reason` (may be NULL) says why, as static text. Errors: UPS_ERR_FORMAT where the file is damaged. */
 ups_status ups_evaluation_recall(ups_session *session, json_t **document, const char **reason, ups_error *error);
 
+/* The run's evaluation.json, or one that is made now, and written, where that is none of it; the log says why. `name`:
+ * what the user calls the run. */
+ups_status ups_evaluation_recall_or_make(ups_session *session, const char *name, json_t **document, ups_error *error);
+
 #endif

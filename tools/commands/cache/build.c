@@ -5,7 +5,7 @@
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/config_mistakes.h"
-#include "tools/report/cache_facts.h"
+#include "tools/report/cache/facts.h"
 #include "train/cache_build/encode.h"
 #include "train/session.h"
 #include <math.h>

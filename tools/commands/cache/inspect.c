@@ -4,8 +4,8 @@
 #include "tools/commands/cache/operand.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/config_mistakes.h"
-#include "tools/report/cache_facts.h"
-#include "tools/report/cache_report.h"
+#include "tools/report/cache/facts.h"
+#include "tools/report/cache/report.h"
 #include "tools/report/pictures.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #include "tools/command.h"
 #include "tools/commands/cache/operand.h"
 #include "tools/commands/commands.h"
-#include "tools/report/cache_facts.h"
+#include "tools/report/cache/facts.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

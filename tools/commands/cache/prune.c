@@ -4,7 +4,7 @@
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/config_mistakes.h"
-#include "tools/report/cache_facts.h"
+#include "tools/report/cache/facts.h"
 #include "train/data/latents.h"
 #include "train/session.h"
 #include <stdio.h>

@@ -10,7 +10,7 @@
 #include "tools/commands/cache/operand.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/config_mistakes.h"
-#include "tools/report/cache_facts.h"
+#include "tools/report/cache/facts.h"
 #include "train/cache_build/repair.h"
 #include "train/run/own.h"
 #include "train/session.h"

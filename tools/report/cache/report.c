@@ -1,7 +1,7 @@
-#include "tools/report/cache_report.h"
+#include "tools/report/cache/report.h"
 
-#include "tools/report/cache_facts.h"
-#include "tools/report/cache_report_group.h"
+#include "tools/report/cache/facts.h"
+#include "tools/report/cache/group.h"
 #include "tools/report/page.h"
 #include <stdio.h>
 

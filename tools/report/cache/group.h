@@ -1,6 +1,6 @@
 /* One group's section of the cache's page. For cache_report.c alone. */
-#ifndef UPS_TOOLS_REPORT_CACHE_REPORT_GROUP_H
-#define UPS_TOOLS_REPORT_CACHE_REPORT_GROUP_H
+#ifndef UPS_TOOLS_REPORT_CACHE_GROUP_H
+#define UPS_TOOLS_REPORT_CACHE_GROUP_H
 
 #include "base/json.h"
 #include "tools/report/html.h"

@@ -1,4 +1,4 @@
-#include "tools/report/cache_charts.h"
+#include "tools/report/cache/charts.h"
 
 #include "tools/report/plot.h"
 #include <math.h>

@@ -1,8 +1,8 @@
-#include "tools/report/cache_report_group.h"
+#include "tools/report/cache/group.h"
 
 #include "base/system/cancel.h"
-#include "tools/report/cache_charts.h"
-#include "tools/report/cache_facts.h"
+#include "tools/report/cache/charts.h"
+#include "tools/report/cache/facts.h"
 #include "tools/report/pictures.h"
 #include "train/networks.h"
 #include <math.h>

@@ -1,4 +1,4 @@
-#include "tools/report/cache_facts.h"
+#include "tools/report/cache/facts.h"
 
 #include <math.h>
 #include <stdio.h>

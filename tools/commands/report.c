@@ -1,0 +1,149 @@
+/* `ups report CONFIG|RUN`: a run as a page of HTML. */
+#include "base/files.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "tools/command.h"
+#include "tools/commands/commands.h"
+#include "tools/commands/config_mistakes.h"
+#include "tools/report/run_report.h"
+#include "train/config/load.h"
+#include "train/evaluation/document.h"
+#include "train/run/replace.h"
+#include "train/state.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OUTPUT, SET };
+static const ups_option options[] = {
+    [OUTPUT] = {"output", 'o', "FILE.html", "page to write (default: report.html in the run's directory)"},
+    [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
+};
+static const ups_usage usage = {
+    "report",
+    "CONFIG|RUN",
+    "writes a run as a page of HTML: how training went, what the operator does, the configuration",
+    options,
+    sizeof options / sizeof *options,
+    "The page needs nothing but a browser. It may be asked for while a run is training: it shows the losses so far.\n"
+    "Once the operator is trained, the page has what `ups eval` says of it, which is evaluated first where the run's\n"
+    "evaluation.json is not of the models, data and settings as they are now.\n"
+    "\nExamples:\n"
+    "  ups report runs/quickstart\n"
+    "  ups report runs/quickstart -o report.html"};
+
+/* Lines that are no JSON are left out: a run that is training may be writing the last one. */
+static ups_status read_metrics(const ups_run_config *config, json_t **metrics, ups_error *error) {
+    char *path = ups_run_path(config, "metrics.jsonl"), *line = NULL;
+    size_t room = 0;
+    *metrics = json_array();
+    if (!path || !*metrics) {
+        free(path);
+        return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    }
+    FILE *file = fopen(path, "r");
+    ups_status status = UPS_OK;
+    if (!file && errno != ENOENT) status = ups_fail_errno(error, "%s: cannot be opened", path);
+    while (file && getline(&line, &room, file) >= 0) {
+        json_t *parsed = json_loads(line, 0, NULL);
+        if (json_is_object(parsed)) json_array_append(*metrics, parsed);
+        json_decref(parsed);
+    }
+    if (file && ferror(file)) status = ups_fail_errno(error, "%s: read failed", path);
+    if (file) fclose(file);
+    free(line);
+    free(path);
+    return status;
+}
+
+/* The run's evaluation, made now where the one that is kept is none of it. */
+static ups_status evaluate(const ups_arguments *arguments, json_t **document, ups_error *error) {
+    ups_session session;
+    ups_status status = ups_session_open(arguments->operands[0], arguments->overrides, arguments->override_count, false,
+                                         &session, error);
+    if (status == UPS_OK) status = ups_session_settle_precision(&session, error);
+    if (status == UPS_OK) status = ups_evaluation_recall_or_make(&session, arguments->operands[0], document, error);
+    ups_session_close(&session);
+    return status;
+}
+
+static bool is_trained(const ups_run_config *config) {
+    char *path = ups_run_model_path(config, UPS_STAGE_OPERATOR);
+    const bool trained = path && ups_path_exists(path);
+    free(path);
+    return trained;
+}
+
+static ups_status write_page(const ups_arguments *arguments, const ups_run_config *config, const char *output,
+                             bool *evaluated, ups_error *error) {
+    json_t *metrics = NULL, *document = NULL;
+    char *text = NULL;
+    ups_error failure;
+    ups_status status = read_metrics(config, &metrics, error);
+    if (status == UPS_OK) status = ups_config_print(&ups_run_schema, config, &text, error);
+    ups_run_facts facts = {.run = config->output,
+                           .metrics = metrics,
+                           .unevaluated = "The operator is not trained yet.",
+                           .configuration = text};
+    if (status == UPS_OK && is_trained(config)) {
+        const ups_status made = evaluate(arguments, &document, &failure);
+        if (made == UPS_ERR_CANCELLED) status = ups_fail(error, made, "%s", failure.message);
+        if (made != UPS_OK) {
+            facts.unevaluated = failure.message;
+            if (status == UPS_OK) ups_log(UPS_LOG_WARNING, "the page has no evaluation: %s", failure.message);
+        }
+        facts.evaluation = document;
+    }
+    if (status == UPS_OK) status = ups_run_report(&facts, output, error);
+    *evaluated = document != NULL;
+    free(text);
+    json_decref(metrics);
+    json_decref(document);
+    return status;
+}
+
+static ups_status report(const ups_arguments *arguments, const char *output, char **path, bool *evaluated,
+                         bool *at_config, ups_error *error) {
+    ups_run_config *config = NULL;
+    *at_config = true;
+    UPS_TRY(ups_run_settle(arguments->operands[0], error));
+    UPS_TRY(
+        ups_run_config_load(arguments->operands[0], arguments->overrides, arguments->override_count, &config, error));
+    *at_config = false;
+    *path = output ? strdup(output) : ups_run_path(config, "report.html");
+    ups_status status =
+        *path ? ups_run_settle(config->output, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    if (status == UPS_OK && !ups_path_exists(config->output))
+        status = ups_fail(error, UPS_ERR_IO, "%s: there is no run yet; `ups train` begins one", config->output);
+    if (status == UPS_OK) status = write_page(arguments, config, *path, evaluated, error);
+    ups_run_config_free(config);
+    return status;
+}
+
+int ups_cmd_report(int argc, char **argv) {
+    ups_arguments arguments;
+    ups_error error;
+    const char *output = NULL;
+    ups_arguments_begin(&arguments, &usage, argc, argv);
+    for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
+        if (option == OUTPUT) output = arguments.value;
+        if (option == SET) ups_arguments_override(&arguments);
+    }
+    if (arguments.stop) return ups_arguments_end(&arguments);
+    if (arguments.operand_count != 1) return ups_command_no_config(&arguments);
+    char *path = NULL;
+    bool evaluated = false, at_config = false;
+    const ups_status status = report(&arguments, output, &path, &evaluated, &at_config, &error);
+    int exit_code = UPS_EXIT_OK;
+    if (status != UPS_OK && at_config)
+        exit_code = ups_command_fail_on_config(&arguments, UPS_PATHS_READ, &error);
+    else if (status != UPS_OK)
+        exit_code = ups_command_fail(&arguments, &error);
+    else if (arguments.json)
+        ups_print_json(json_pack("{s:s, s:b}", "file", path, "evaluated", (int)evaluated), JSON_INDENT(2));
+    else
+        printf("%s\n", path);
+    free(path);
+    return exit_code;
+}
