@@ -79,6 +79,19 @@ typedef struct ups_mean_change {
 } ups_mean_change;
 ups_mean_change ups_rollout_mean_change(const ups_rollout_scores *scores, int64_t channel, int64_t frame);
 
+/* Change of a mean over a whole rollout below which it counts as constant, over the root mean square of the field. */
+#define UPS_CONSERVED_WITHIN 3e-4
+
+/* The same changes on one trajectory: the largest of all frames. */
+typedef struct ups_rollout_drift {
+    double scale; /* root mean square of the truth in all frames, the last given one among them; 0: zero everywhere, and
+                     nothing below is set */
+    double truth; /* largest change of the truth's mean */
+    double difference; /* from the model's; infinite where that is not finite */
+    int64_t frame;     /* of the difference */
+} ups_rollout_drift;
+ups_rollout_drift ups_rollout_drift_of(const ups_rollout_scores *scores, int64_t trajectory, int64_t channel);
+
 /* Frames whose spectra are kept: first, middle, last; fewer where those are the same. */
 enum { UPS_ROLLOUT_SPECTRA = 3 };
 int ups_rollout_spectra(const ups_rollout_scores *scores, int64_t frames[UPS_ROLLOUT_SPECTRA]);
