@@ -262,8 +262,8 @@ static double value_of(const ups_gates *g, const ups_rollout_scores *scores, int
 
 static bool is_conserved(const ups_gates *g, const ups_rollout_scores *scores, int64_t channel) {
     bool conserved = true;
-    for (int64_t t = 0; t < g->count; t++)
-        conserved = conserved && ups_rollout_drift_of(scores, t, channel).truth <= UPS_CONSERVED_WITHIN;
+    for (int64_t f = 0; f < g->frames; f++)
+        conserved = conserved && ups_rollout_mean_change(scores, channel, f).truth <= UPS_CONSERVED_WITHIN;
     return conserved;
 }
 

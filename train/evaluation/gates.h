@@ -6,8 +6,8 @@
  *   bounded         how far p leaves the range of u over all trajectories and frames, the last given one among them:
  *                   max(max p - max u, min u - min p, 0) / (max u - min u)
  *   conservation    largest over frames of |mean p - mean u| / R, means over points (ups_rollout_drift.difference). Of
- *                   fields that the truth conserves: its own mean changes by less than UPS_CONSERVED_WITHIN in all
- *                   trajectories
+ *                   fields that the data conserve: the truth's mean changes by at most UPS_CONSERVED_WITHIN of R in
+ *                   every frame, root mean square over trajectories (ups_rollout_mean_change)
  *   positivity      max(-min p, 0) / R: how deep it falls. Of fields that are nowhere negative in the truth of all
  *                   trajectories, the last given frame among them
  *   negative_share  share of points and frames with p < 0, of the same fields
@@ -28,7 +28,7 @@
 
 /* Divergence of a truth that counts as incompressible, over its velocity's gradient: what central differences of a
  * sound solution have. The ratio is 1 of a flow without vorticity in a periodic domain. */
-#define UPS_GATE_INCOMPRESSIBLE 0.1
+#define UPS_GATE_INCOMPRESSIBLE 0.03
 
 typedef enum ups_gate_state { UPS_GATE_PASSES, UPS_GATE_FAILS, UPS_GATE_DOES_NOT_APPLY, UPS_GATE_OFF } ups_gate_state;
 

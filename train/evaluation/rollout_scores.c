@@ -157,7 +157,6 @@ static void add_changes(ups_rollout_scores *s, const double *first) {
         s->sums[cell].truth += truth * truth;
         s->sums[cell].difference += (model - truth) * (model - truth);
         s->sums[cell].changed++;
-        drift[c].truth = fmax(drift[c].truth, fabs(truth));
         const double difference = isfinite(model) ? fabs(model - truth) : INFINITY;
         if (!(difference > drift[c].difference)) continue;
         drift[c].difference = difference;

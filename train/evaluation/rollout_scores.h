@@ -79,16 +79,15 @@ typedef struct ups_mean_change {
 } ups_mean_change;
 ups_mean_change ups_rollout_mean_change(const ups_rollout_scores *scores, int64_t channel, int64_t frame);
 
-/* Change of a mean over a whole rollout below which it counts as constant, over the root mean square of the field. */
+/* Change of a truth's mean, as above, up to which it counts as conserved. */
 #define UPS_CONSERVED_WITHIN 3e-4
 
-/* The same changes on one trajectory: the largest of all frames. */
+/* The largest difference of changes on one trajectory. */
 typedef struct ups_rollout_drift {
     double scale; /* root mean square of the truth in all frames, the last given one among them; 0: zero everywhere, and
                      nothing below is set */
-    double truth; /* largest change of the truth's mean */
-    double difference; /* from the model's; infinite where that is not finite */
-    int64_t frame;     /* of the difference */
+    double difference; /* infinite where the model's mean is not finite */
+    int64_t frame;     /* at which it is */
 } ups_rollout_drift;
 ups_rollout_drift ups_rollout_drift_of(const ups_rollout_scores *scores, int64_t trajectory, int64_t channel);
 
