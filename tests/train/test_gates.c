@@ -125,6 +125,7 @@ CLAIM(a_perfect_rollout_has_no_number_above_zero) {
         const ups_gate_result result = judge(gate, 1e-12);
         assert_int_equal(result.state, UPS_GATE_PASSES);
         assert_true(result.value == 0);
+        assert_int_equal(result.trajectory, 0); /* of equals the first */
     }
     expect_none(UPS_GATE_DIVERGENCE, "the domain has one axis");
 }
@@ -239,11 +240,11 @@ static float shear(int t, int f, const int64_t x[2], int c) {
     return (float)(amplitude * sin(2 * M_PI * (double)x[c == 1] / 8));
 }
 
-/* Adds `height` sin(2πx/8) to the velocity along x: of it div is the derivative along x. The truth's gradient has two
- * derivatives of root mean square 2 s / √2, what was added one of height · s / √2. */
+/* Adds `height` cos(4πx/8) to the velocity along x. Central differences make cosines of it, sin(4π/8) = 1 times as
+ * high: div has a root mean square of height / √2. The truth's gradient has two derivatives of 2 sin(2π/8) / √2 = 1. */
 static void compress(int t, float height) {
     for (int f = 0; f < FRAMES; f++) {
-        for (int64_t p = 0; p < r.points; p++) *at(t, f, p, 1) += height * (float)sin(2 * M_PI * (double)(p / 8) / 8);
+        for (int64_t p = 0; p < r.points; p++) *at(t, f, p, 1) += height * (float)cos(4 * M_PI * (double)(p / 8) / 8);
     }
 }
 
@@ -253,7 +254,7 @@ CLAIM(divergence_is_a_share_of_the_velocitys_gradient) {
     compress(1, -0.4f);
     compress(2, 5); /* whose truth has no gradient to be a share of */
     score();
-    expect(UPS_GATE_DIVERGENCE, 0.4f / (2 * sqrt(2)), 1, -1, -1);
+    expect(UPS_GATE_DIVERGENCE, 0.4f / 2, 1, -1, -1);
     *at(0, 3, 20, 2) = NAN;
     score();
     assert_true(isinf(judge(UPS_GATE_DIVERGENCE, 1e9).value));
