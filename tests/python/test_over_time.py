@@ -131,7 +131,7 @@ def test_the_page_shows_each_task_and_needs_nothing_from_outside(runs, trained, 
     told = runs.told("eval", trained, "--html", path, "-o", runs.path("e.json"))
     page, text = Page(path), ""
     assert (page.problems, page.outside) == ([], [])
-    assert set(page.anchors) <= page.ids and page.tables == page.captions == 2
+    assert set(page.anchors) <= page.ids and page.tables == page.captions == 4  # metrics and gates
     charts = [svg["aria-label"] for svg in page.svgs]
     assert len(set(charts)) == len(charts)
     assert charts == ["advection: nRMSE over time, with quantiles over trajectories", "advection: correlation with the truth over time",

@@ -33,7 +33,7 @@ CHANGED = [
 NEUTRAL = ["device.threads=2", "device.name=cpu", "device.memory=40", "data.io=threads", "data.decode_threads=2", "data.queue_depth=9", "data.slots=3", "data.residency=stream",
            "data.residency_memory=1", "data.on_bad_sample=skip", "autoencoder.log_every=7", "autoencoder.checkpoint_every=20", "operator.memory_limit=2",
            "operator.activation_checkpointing=block", "operator.optimizer.offload=true", "operator.spike_factor=5", "cache.memory_limit=1", "evaluation.horizons=[1]",
-           "evaluation.max_samples=2", "evaluation.given=2", "stages=[autoencoder, operator]"]
+           "evaluation.max_samples=2", "evaluation.given=2", "evaluation.gates.boundary=0.5", "stages=[autoencoder, operator]"]
 
 
 def models(folder):

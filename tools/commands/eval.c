@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { CHECKPOINT, SPLIT, OUTPUT, HTML, STRIDE, SET, OPTION_COUNT };
+enum { CHECKPOINT, SPLIT, OUTPUT, HTML, STRIDE, GATES, SET, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
     [CHECKPOINT] = {"checkpoint", 'c', "best|latest|FILE|DIR",
                     "models to take instead of the run's: of its checkpoints, a safetensors file or a directory"},
@@ -21,6 +21,7 @@ static const ups_option options[OPTION_COUNT] = {
     [HTML] = {"html", 0, "FILE", "writes a page with charts: errors over time, spectra, trajectories"},
     [STRIDE] = {"stride", 0, "N",
                 "stored frames from one step to the next, of those that were trained (default: tasks[].stride)"},
+    [GATES] = {"gates", 0, NULL, "ends with exit code 1 where a physics gate fails: a limit of evaluation.gates"},
     [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
 };
 static const ups_usage usage = {
@@ -46,6 +47,16 @@ static const ups_usage usage = {
     "evaluation.json also has these step by step, quantiles of nRMSE over trajectories, energy by wave number, and "
     "each\n"
     "trajectory's own error.\n"
+    "Then the physics gates: of each the worst value over all trajectories and fields, its limit "
+    "(evaluation.gates.NAME;\n"
+    "0: off) and the trajectory that has it:\n"
+    "  bounded         how far a prediction leaves the data's range, in parts of it\n"
+    "  conservation    drift of a mean that the data conserve, over the field's root mean square\n"
+    "  positivity      depth below 0 of a field that the data have nowhere negative, over its root mean square\n"
+    "  negative_share  share of points at which such a field is negative\n"
+    "  boundary        error on the border of a domain that is not periodic, over the field's root mean square\n"
+    "  divergence      of an incompressible velocity beyond the data's, over its gradient\n"
+    "With --gates the command ends with 1 where one fails.\n"
     "With evaluation.given=10 the first ten frames are given and not scored, as in PDEBench's published figures; the\n"
     "rollout starts from the last of them, and horizons count from there.\n"
     "An operator that was trained on several strides (tasks[].strides) takes steps of any of them: --stride.\n"
@@ -57,16 +68,17 @@ static const ups_usage usage = {
     "  ups eval configs/quickstart.yaml\n"
     "  ups eval runs/quickstart --checkpoint best\n"
     "  ups eval runs/quickstart --html evaluation.html\n"
+    "  ups eval runs/quickstart --gates --set evaluation.gates.conservation=0.001\n"
     "  ups eval configs/quickstart.yaml --set tasks[0].files=[unseen.hdf5]\n"
     "  ups eval configs/quickstart.yaml --checkpoint runs/quickstart/checkpoints/operator --split validation\n"
     "  ups eval configs/quickstart.yaml --set evaluation.given=10 --set evaluation.max_samples=0\n"
     "  ups eval configs/quickstart.yaml --json --set evaluation.max_samples=0 | jq '.tasks[].horizons[].model.nrmse'"};
 
 typedef struct eval_request {
-    const char *checkpoint, *output, *html;
+    const char *run, *checkpoint, *output, *html;
     ups_split split;
     int64_t stride; /* 0: each task's own */
-    bool json;
+    bool gates, json;
 } eval_request;
 
 /* ---- the table ------------------------------------------------------------------------------------------------- */
@@ -147,6 +159,33 @@ static void print_over_time(const ups_task_evaluation *evaluation) {
     putchar('\n');
 }
 
+static void print_gate(const ups_task_evaluation *evaluation, int gate) {
+    const ups_gate_result *result = &evaluation->gate[gate];
+    const ups_source *source = evaluation->task->source;
+    printf("  %-15s", ups_gate_names[gate]);
+    if (result->state == UPS_GATE_OFF || result->state == UPS_GATE_DOES_NOT_APPLY) {
+        printf(" %9s %9s   %s%s%s\n", "-", "-", ups_gate_state_name(result->state), result->reason ? ": " : "",
+               result->reason ? result->reason : "");
+        return;
+    }
+    printf(" %9.3g %9.3g   %s", result->value, result->limit, ups_gate_state_name(result->state));
+    if (result->value > 0) {
+        const int64_t sample = evaluation->samples[result->trajectory];
+        ups_sample described;
+        printf(": %s", result->channel >= 0 ? source->channel_names[result->channel] : "the velocity");
+        if (ups_source_describe(source, sample, &described, NULL) == UPS_OK) printf(" of %s", described.name);
+        printf(" in %s", source->files[ups_sample_file(source, sample)]);
+        if (result->frame >= 0) printf(", step %lld", (long long)result->frame + 1);
+        if (isinf(result->value)) printf(", is not finite");
+    }
+    putchar('\n');
+}
+
+static void print_gates(const ups_task_evaluation *evaluation) {
+    printf("gates, of whole rollouts\n  %-15s %9s %9s\n", "", "worst", "limit");
+    for (int i = 0; i < UPS_GATES; i++) print_gate(evaluation, i);
+}
+
 static void print_evaluation(const ups_task_evaluation *evaluation) {
     const ups_sample *geometry = &evaluation->task->geometry;
     printf("\n%s: ", evaluation->task->name);
@@ -185,6 +224,7 @@ static void print_evaluation(const ups_task_evaluation *evaluation) {
     }
     if (evaluation->rollout && evaluation->steps > 1) print_over_time(evaluation);
     print_constant_fields(evaluation);
+    if (evaluation->gates) print_gates(evaluation);
 }
 
 /* ---- the summary ------------------------------------------------------------------------------------------------ */
@@ -208,6 +248,61 @@ static void print_worse(const json_t *worse) {
     printf("More operator.steps and another learning rate are what to try first.\n");
 }
 
+/* "1.23, limit 1"; a number that is null is infinite. */
+static const char *against_limit(const json_t *failed, char text[64]) {
+    const json_t *value = json_object_get(failed, "value");
+    const double limit = json_number_value(json_object_get(failed, "limit"));
+    if (json_is_number(value))
+        snprintf(text, 64, "%.3g, limit %g", json_number_value(value), limit);
+    else
+        snprintf(text, 64, "not finite, limit %g", limit);
+    return text;
+}
+
+/* What fails, and how to look at it. */
+static void print_failed(const json_t *failed, const char *run) {
+    char text[64];
+    if (json_array_size(failed) > 0) printf("\nGATES FAIL: on its worst trajectory a rollout is not admissible\n");
+    for (size_t i = 0; i < json_array_size(failed); i++) {
+        const json_t *entry = json_array_get(failed, i), *worst = json_object_get(entry, "worst");
+        const char *task = json_string_value(json_object_get(entry, "task"));
+        printf("  %s, %s: %s; to see it: ups rollout %s --task %s --sample %lld --png pictures\n", task,
+               json_string_value(json_object_get(entry, "gate")), against_limit(entry, text), run, task,
+               (long long)json_integer_value(json_object_get(worst, "index")));
+    }
+}
+
+/* The sentence that the command ends with where a gate fails. */
+static ups_status judge(const json_t *failed, ups_error *error) {
+    char text[64];
+    const size_t count = json_array_size(failed);
+    if (count == 0) return UPS_OK;
+    const json_t *first = json_array_get(failed, 0);
+    char others[64] = "";
+    if (count > 1) snprintf(others, sizeof others, ", and %zu other gate%s", count - 1, count > 2 ? "s" : "");
+    return ups_fail(error, UPS_ERR_NUMERIC,
+                    "task %s: its rollouts fail the gate '%s' (%s)%s; `ups eval --help` says what the gates are, and "
+                    "evaluation.gates sets their limits",
+                    json_string_value(json_object_get(first, "task")),
+                    json_string_value(json_object_get(first, "gate")), against_limit(first, text), others);
+}
+
+/* Before anything is evaluated: whether there will be anything to judge. */
+static ups_status check_gates(const ups_evaluation_config *config, ups_error *error) {
+    bool whole = false, on = false;
+    for (unsigned i = 0; i < config->horizon_count; i++) whole = whole || config->horizons[i] == 0;
+    for (int i = 0; i < UPS_GATES; i++) on = on || config->gates[i] > 0;
+    if (!whole)
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "--gates judges whole rollouts, which evaluation.horizons does not ask for; add 0 to it, as in "
+                        "--set evaluation.horizons=[1,0]");
+    if (!on)
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "--gates has nothing to judge: every limit of evaluation.gates is 0, which means any value; "
+                        "give one, as in --set evaluation.gates.bounded=0.5");
+    return UPS_OK;
+}
+
 /* ---- the work -------------------------------------------------------------------------------------------------- */
 
 static void show(void *context, const ups_task_evaluation *evaluation) {
@@ -222,18 +317,25 @@ static ups_status publish(const ups_run_config *config, const eval_request *requ
     return ups_json_publish(request->output, document, error);
 }
 
-static ups_status evaluate(ups_session *session, const eval_request *request, ups_error *error) {
+static ups_status evaluate(ups_session *session, const eval_request *request, int *exit_code, ups_error *error) {
     const ups_evaluation_request wanted = {
         .checkpoint = request->checkpoint, .split = request->split, .show = request->json ? NULL : show};
     json_t *document;
+    if (request->gates) UPS_TRY(check_gates(&session->config->evaluation, error));
     UPS_TRY(ups_evaluation_make(session, &wanted, &document, error));
     ups_status status = publish(session->config, request, document, error);
     if (status == UPS_OK && request->html)
         status = ups_evaluation_report(document, session->config->output, request->html, error);
-    if (status == UPS_OK && request->json)
+    const json_t *failed = json_object_get(document, "failed_gates");
+    if (status == UPS_OK && request->json) {
         ups_print_json(document, JSON_INDENT(2));
-    else if (status == UPS_OK)
+    } else if (status == UPS_OK) {
         print_worse(json_object_get(document, "worse_than_persistence"));
+        print_failed(failed, request->run);
+    }
+    /* With --json the document says it already: the sentence goes to standard error alone. */
+    if (status == UPS_OK && request->gates && judge(failed, error) != UPS_OK)
+        *exit_code = ups_command_fail(NULL, error);
     json_decref(document);
     return status;
 }
@@ -251,6 +353,7 @@ int ups_cmd_eval(int argc, char **argv) {
         if (option == OUTPUT) request.output = arguments.value;
         if (option == HTML) request.html = arguments.value;
         if (option == STRIDE) ups_arguments_integer(&arguments, 1, MAXIMUM_STRIDE, &request.stride);
+        if (option == GATES) request.gates = true;
         if (option == SET) ups_arguments_override(&arguments);
     }
     if (arguments.stop) {
@@ -258,6 +361,7 @@ int ups_cmd_eval(int argc, char **argv) {
     } else if (arguments.operand_count != 1) {
         exit_code = ups_command_no_config(&arguments);
     } else {
+        request.run = arguments.operands[0];
         request.split = (ups_split)split;
         request.json = arguments.json;
         ups_session session;
@@ -266,7 +370,7 @@ int ups_cmd_eval(int argc, char **argv) {
         if (status == UPS_OK) status = ups_session_settle_precision(&session, &error);
         if (status == UPS_OK && request.stride > 0)
             status = ups_session_use_stride(&session, NULL, request.stride, &error);
-        if (status == UPS_OK) status = evaluate(&session, &request, &error);
+        if (status == UPS_OK) status = evaluate(&session, &request, &exit_code, &error);
         if (status != UPS_OK && !session.config) {
             exit_code = ups_command_fail_on_config(&arguments, UPS_PATHS_READ, &error);
         } else if (status != UPS_OK) {

@@ -98,6 +98,44 @@ static void write_table(ups_html *html, const json_t *task) {
     ups_html_markup(html, "</tbody></table></div>\n");
 }
 
+/* ---- the gates -------------------------------------------------------------------------------------------------- */
+
+/* The worst trajectory, or why there is none. */
+static void write_worst(ups_html *html, const json_t *result) {
+    const json_t *worst = json_object_get(result, "worst"), *step = json_object_get(worst, "step");
+    const char *reason = json_string_value(json_object_get(result, "reason")),
+               *field = json_string_value(json_object_get(worst, "field"));
+    if (reason) ups_html_text(html, reason);
+    if (!worst) return;
+    if (reason) ups_html_markup(html, ": ");
+    ups_html_text(html, field ? field : "the velocity");
+    ups_html_markup(html, " of ");
+    ups_html_text(html, ups_fact_text(worst, "sample"));
+    ups_html_markup(html, " in <code>");
+    ups_html_text(html, ups_fact_text(worst, "file"));
+    ups_html_markup(html, "</code>");
+    if (json_is_integer(step)) ups_html_markup(html, ", step %lld", (long long)json_integer_value(step));
+}
+
+static void write_gates(ups_html *html, json_t *gates) {
+    ups_html_markup(html, "<h3>Gates</h3>\n<div class=\"wide\" role=\"region\" tabindex=\"0\" aria-label=\"gates\">"
+                          "<table><caption>Whether whole rollouts are physically admissible: of each gate the worst "
+                          "value over all trajectories and fields, and its limit.</caption><thead><tr>"
+                          "<th scope=\"col\">gate</th><th scope=\"col\">worst</th><th scope=\"col\">limit</th>"
+                          "<th scope=\"col\">result</th><th scope=\"col\">where</th></tr></thead><tbody>\n");
+    const char *gate;
+    json_t *result;
+    json_object_foreach(gates, gate, result) {
+        ups_html_markup(html, "<tr><th scope=\"row\">%s</th>", gate);
+        write_cell(html, json_object_get(result, "value"));
+        write_cell(html, json_object_get(result, "limit"));
+        ups_html_markup(html, "<td class=\"words\">%s</td><td class=\"words\">", ups_fact_text(result, "state"));
+        write_worst(html, result);
+        ups_html_markup(html, "</td></tr>\n");
+    }
+    ups_html_markup(html, "</tbody></table></div>\n");
+}
+
 /* ---- over time -------------------------------------------------------------------------------------------------- */
 
 /* What the charts of one task share. */
@@ -336,6 +374,7 @@ static void write_task(ups_html *html, const json_t *task, size_t index) {
                     ups_fact_text(task, "split"), trajectories == 1 ? "y" : "ies", ups_fact_integer(task, "steps"),
                     given, given == 1 ? "" : "s");
     write_table(html, task);
+    if (json_object_get(task, "gates")) write_gates(html, json_object_get(task, "gates"));
     if (s.frames > 1) write_over_time(&s);
     if (s.frames > 0) {
         write_spectra(&s);
@@ -360,6 +399,8 @@ static void write_summary(ups_html *html, const json_t *document) {
     ups_page_card(html, "trajectories", text);
     snprintf(text, sizeof text, "%zu", json_array_size(json_object_get(document, "worse_than_persistence")));
     ups_page_card(html, "horizons worse than persistence", text);
+    snprintf(text, sizeof text, "%zu", json_array_size(json_object_get(document, "failed_gates")));
+    ups_page_card(html, "gates that fail", text);
     ups_html_markup(html, "</dl>\n<p>Operator <code>");
     ups_html_text(html, ups_fact_text(json_object_get(document, "operator"), "file"));
     ups_html_markup(html, "</code></p>\n");

@@ -251,13 +251,25 @@ typedef struct ups_cache_config {
     double memory_limit; /* GiB that a build may plan for; 0: half of what is free */
 } ups_cache_config;
 
+/* What is judged of whole rollouts (train/evaluation/gates.h). */
+enum {
+    UPS_GATE_BOUNDED,
+    UPS_GATE_CONSERVATION,
+    UPS_GATE_POSITIVITY,
+    UPS_GATE_NEGATIVE_SHARE,
+    UPS_GATE_BOUNDARY,
+    UPS_GATE_DIVERGENCE,
+    UPS_GATES
+};
+
 typedef struct ups_evaluation_config {
     int64_t *horizons;
     unsigned horizon_count;
     int64_t max_samples;
     int64_t start_every;
-    double correlation; /* below it a rollout has lost the truth */
-    int64_t given;      /* true frames that a rollout has before the first that is scored */
+    double correlation;      /* below it a rollout has lost the truth */
+    int64_t given;           /* true frames that a rollout has before the first that is scored */
+    double gates[UPS_GATES]; /* limits; 0: not judged */
 } ups_evaluation_config;
 
 typedef struct ups_device_config {

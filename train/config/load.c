@@ -441,6 +441,8 @@ static const ups_config_key operator_keys[] = {
                               "field at the domain's border, mean squared error", "fields it is of; none: all")),
     {.name = NULL}};
 
+#define GATE(key, gate, limit, text) KEY(DOUBLE, key, evaluation.gates[gate], limit, 0, 1e9, text, .neutral = true)
+
 static const ups_config_key run_keys[] = {
     KEY(TEXT, "output", output, "runs/default", 0, 0, "the run's directory: checkpoints, metrics, cache, pictures",
         .objection = object_to_output, .neutral = true),
@@ -495,7 +497,24 @@ static const ups_config_key run_keys[] = {
                KEY(INT64, "given", evaluation.given, "1", 1, MANY,
                    "first frames of a trajectory that are given and not scored; PDEBench: 10", .neutral = true),
                KEY(DOUBLE, "correlation", evaluation.correlation, "0.8", 0, 1,
-                   "correlation with the truth below which a rollout counts as lost", .neutral = true)),
+                   "correlation with the truth below which a rollout counts as lost", .neutral = true),
+               SUBSECTION("gates",
+                          GATE("bounded", UPS_GATE_BOUNDED, "0.5",
+                               "how far a prediction may leave the data's range, in parts of it; 0: any"),
+                          GATE("conservation", UPS_GATE_CONSERVATION, "0.01",
+                               "how far the mean of a field that the data conserve may drift, in parts of the field's "
+                               "root mean square; 0: any"),
+                          GATE("positivity", UPS_GATE_POSITIVITY, "0.1",
+                               "how deep below 0 a field may fall that the data have nowhere negative, in parts of its "
+                               "root mean square; 0: any"),
+                          GATE("negative_share", UPS_GATE_NEGATIVE_SHARE, "0.05",
+                               "share of points and frames at which such a field may be negative; 0: any"),
+                          GATE("boundary", UPS_GATE_BOUNDARY, "0.1",
+                               "error on the border of a domain that is not periodic, in parts of the field's root "
+                               "mean square; 0: any"),
+                          GATE("divergence", UPS_GATE_DIVERGENCE, "0.1",
+                               "divergence of an incompressible velocity beyond the data's, in parts of its gradient; "
+                               "0: any"))),
     {.name = NULL}};
 
 const ups_config_schema ups_run_schema = {run_keys, sizeof(ups_run_config)};

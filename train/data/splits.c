@@ -34,7 +34,7 @@ typedef struct segments {
     bool cut; /* max_samples ends the last one */
 } segments;
 
-static int64_t file_of(const ups_source *source, int64_t sample) {
+int64_t ups_sample_file(const ups_source *source, int64_t sample) {
     const ups_stored_array *arrays[UPS_LAYOUT_MAX_ARRAYS];
     return ups_layout_arrays(source, sample, arrays) > 0 ? (int64_t)arrays[0]->file : 0;
 }
@@ -60,8 +60,8 @@ static ups_status list_segments(const ups_data_config *data, const ups_task_conf
     if (!files->list) return ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for its table of samples", task->name);
     for (int64_t first = 0, end; first < count; first = end) {
         segment *here = &files->list[files->count++];
-        int64_t file = file_of(source, first);
-        for (end = first + 1; end < count && file_of(source, end) == file;) end++;
+        int64_t file = ups_sample_file(source, first);
+        for (end = first + 1; end < count && ups_sample_file(source, end) == file;) end++;
         *here = (segment){file, first, end, false};
         UPS_TRY(is_test_file(data, task, source->files[file], &here->test, error));
     }

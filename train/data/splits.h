@@ -27,6 +27,9 @@ ups_status ups_split_samples(const ups_data_config *data, const ups_task_config 
                              ups_sample_splits *splits, ups_error *error);
 void ups_sample_splits_free(ups_sample_splits *splits);
 
+/* Which of the source's files holds a sample, or the first of its arrays. */
+int64_t ups_sample_file(const ups_source *source, int64_t sample);
+
 /* Whether sample i of all files of the source begins with the same field, as UPS_SPLIT_BY_AUTO finds out: false for one
  * file alone. */
 ups_status ups_files_begin_alike(const ups_source *source, bool *alike, ups_error *error);

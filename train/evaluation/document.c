@@ -26,12 +26,26 @@ static void find_worse(const ups_task_evaluation *evaluation, json_t *worse) {
     }
 }
 
+/* Adds the gates that fail, of a task as it is told. */
+static void find_failed(json_t *task, json_t *failed) {
+    const char *gate;
+    json_t *result;
+    json_object_foreach(json_object_get(task, "gates"), gate, result) {
+        const char *state = json_string_value(json_object_get(result, "state"));
+        if (strcmp(state, ups_gate_state_name(UPS_GATE_FAILS)) != 0) continue;
+        json_array_append_new(failed,
+                              json_pack("{s:O, s:s, s:O, s:O, s:O}", "task", json_object_get(task, "task"), "gate",
+                                        gate, "value", json_object_get(result, "value"), "limit",
+                                        json_object_get(result, "limit"), "worst", json_object_get(result, "worst")));
+    }
+}
+
 static ups_status data_hash(const ups_task *task, char hex[33], ups_error *error) {
     return ups_fingerprint_source(task->source->files, task->source->file_count, NULL, 0, hex, error);
 }
 
 static ups_status evaluate_task(const ups_session *session, int task, const ups_surrogate_files *files,
-                                const ups_evaluation_request *request, json_t *tasks, json_t *worse, ups_error *error) {
+                                const ups_evaluation_request *request, json_t *document, ups_error *error) {
     ups_surrogate *surrogate = NULL;
     ups_task_evaluation evaluation;
     const ups_surrogate_use use = {.at_grid_points = true};
@@ -47,8 +61,9 @@ static ups_status evaluate_task(const ups_session *session, int task, const ups_
     status = ups_task_evaluation_json(&evaluation, &told, error);
     if (status == UPS_OK) {
         json_object_set_new(told, "data_xxh3", json_string(data));
-        json_array_append_new(tasks, told);
-        find_worse(&evaluation, worse);
+        json_array_append_new(json_object_get(document, "tasks"), told);
+        find_worse(&evaluation, json_object_get(document, "worse_than_persistence"));
+        find_failed(told, json_object_get(document, "failed_gates"));
     }
     ups_task_evaluation_free(&evaluation);
     return status;
@@ -79,9 +94,7 @@ static ups_status evaluate_all(ups_session *session, const ups_surrogate_files *
     UPS_TRY(ups_session_normalise(session, files->autoencoder, error));
     UPS_TRY(ups_tasks_condition_as_trained(session->tasks, files->op, error));
     UPS_TRY(add_provenance(session, files, document, error));
-    json_t *tasks = json_object_get(document, "tasks"), *worse = json_object_get(document, "worse_than_persistence");
-    for (int t = 0; t < session->tasks->count; t++)
-        UPS_TRY(evaluate_task(session, t, files, request, tasks, worse, error));
+    for (int t = 0; t < session->tasks->count; t++) UPS_TRY(evaluate_task(session, t, files, request, document, error));
     return UPS_OK;
 }
 
@@ -90,9 +103,9 @@ ups_status ups_evaluation_make(ups_session *session, const ups_evaluation_reques
     ups_surrogate_files files;
     *document = NULL;
     UPS_TRY(ups_surrogate_find(session->config, request->checkpoint, &files, error));
-    json_t *made = json_pack("{s:{s:s, s:s}, s:{s:s, s:s}, s:[], s:[]}", "autoencoder", "file", files.autoencoder,
+    json_t *made = json_pack("{s:{s:s, s:s}, s:{s:s, s:s}, s:[], s:[], s:[]}", "autoencoder", "file", files.autoencoder,
                              "xxh3", files.autoencoder_hash, "operator", "file", files.op, "xxh3", files.operator_hash,
-                             "tasks", "worse_than_persistence");
+                             "tasks", "worse_than_persistence", "failed_gates");
     ups_status status =
         made ? evaluate_all(session, &files, request, made, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     ups_surrogate_files_free(&files);

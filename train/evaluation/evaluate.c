@@ -55,6 +55,7 @@ typedef struct evaluator {
     horizon *horizons;
     int horizon_count;
     ups_rollout_scores *rollout; /* of the first horizon that is whole; NULL: there is none */
+    ups_gates *gates;            /* of the same */
     const int64_t *chosen;       /* samples that are read */
     int64_t *scored;             /* (trajectories): those that were, and the hash of each one's truth */
     uint64_t *truth_hash;
@@ -122,7 +123,10 @@ static ups_status create_rollout(evaluator *e, ups_error *error) {
     const ups_sample *geometry = &e->task->geometry;
     ups_rollout_shape shape = {.dims = geometry->dims, .channels = e->channels, .frames = e->steps};
     for (int a = 0; a < geometry->dims; a++) shape.grid[a] = geometry->grid[a];
-    return ups_rollout_scores_create(&shape, &e->rollout, error);
+    UPS_TRY(ups_rollout_scores_create(&shape, &e->rollout, error));
+    int64_t velocity[UPS_MAX_GRID_DIMS];
+    const bool flows = ups_gates_find_velocity(e->config, e->task, velocity);
+    return ups_gates_create(e->task, e->steps, flows ? velocity : NULL, &e->gates, error);
 }
 
 static ups_status plan_horizons(evaluator *e, ups_error *error) {
@@ -229,6 +233,7 @@ static void release(evaluator *e) {
     free(e->scored);
     free(e->truth_hash);
     ups_rollout_scores_destroy(e->rollout);
+    ups_gates_destroy(e->gates);
 }
 
 /* ---- a group --------------------------------------------------------------------------------------------------- */
@@ -376,6 +381,7 @@ static ups_status score_over_time(evaluator *e, int64_t i, const float *const fo
     if (!time) return ups_fail(error, UPS_ERR_MEMORY, "evaluation: out of memory");
     for (int64_t f = 0; f <= e->steps; f++) time[f] = e->samples[i].time[(start_frame(e, 0) + f) * stride];
     ups_status status = ups_rollout_scores_add(e->rollout, forecasts, given, time, error);
+    if (status == UPS_OK) status = ups_gates_add(e->gates, forecasts[UPS_FORECAST_MODEL], given, error);
     free(time);
     return status;
 }
@@ -490,15 +496,20 @@ static ups_status read_results(evaluator *e, ups_task_evaluation *out, ups_error
     for (int64_t c = 0; c < e->channels && !any; c++) e->solution[c] = true;
     out->solution = e->solution;
     out->rollout = e->rollout;
+    out->gates = e->gates;
     out->samples = e->scored;
     out->truth_hash = e->truth_hash;
     e->solution = NULL;
     e->rollout = NULL;
+    e->gates = NULL;
     e->scored = NULL;
     e->truth_hash = NULL;
     out->correlation = e->config->evaluation.correlation;
     out->given = e->given;
     out->steps = e->steps;
+    for (int gate = 0; gate < UPS_GATES && out->gates; gate++)
+        out->gate[gate] =
+            ups_gates_judge(out->gates, out->rollout, out->solution, gate, e->config->evaluation.gates[gate]);
     out->horizons = calloc((size_t)e->horizon_count, sizeof *out->horizons);
     if (!out->horizons) return ups_fail(error, UPS_ERR_MEMORY, "evaluation: out of memory");
     out->horizon_count = e->horizon_count;
@@ -570,5 +581,6 @@ void ups_task_evaluation_free(ups_task_evaluation *evaluation) {
     free(evaluation->samples);
     free(evaluation->truth_hash);
     ups_rollout_scores_destroy(evaluation->rollout);
+    ups_gates_destroy(evaluation->gates);
     *evaluation = (ups_task_evaluation){0};
 }

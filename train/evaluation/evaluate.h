@@ -17,6 +17,7 @@
 
 #include "base/json.h"
 #include "train/evaluation/forecast.h"
+#include "train/evaluation/gates.h"
 #include "train/evaluation/pde_metrics.h"
 #include "train/evaluation/rollout_scores.h"
 #include "train/evaluation/surrogate.h"
@@ -39,8 +40,10 @@ typedef struct ups_task_evaluation {
     bool *solution;       /* (channels): changes in time */
     ups_horizon_evaluation *horizons;
     int horizon_count;
-    ups_rollout_scores *rollout; /* the whole rollout over time; NULL where no horizon is 0 */
-    int64_t *samples;            /* (trajectories) of the task's source */
+    ups_rollout_scores *rollout;     /* the whole rollout over time; NULL where no horizon is 0 */
+    ups_gates *gates;                /* of that rollout; NULL where there is none */
+    ups_gate_result gate[UPS_GATES]; /* held against evaluation.gates */
+    int64_t *samples;                /* (trajectories) of the task's source */
     uint64_t
         *truth_hash; /* (trajectories): XXH3 of the last given frame and all that are scored, float32, channels last */
     double correlation; /* evaluation.correlation: below it a rollout is lost */

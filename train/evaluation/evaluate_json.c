@@ -184,14 +184,16 @@ static ups_status over_time_json(const ups_task_evaluation *evaluation, json_t *
     return correlation_times_json(evaluation, correlation_times, error);
 }
 
+static json_t *hash_json(uint64_t hash) {
+    return json_sprintf("%016llx", (unsigned long long)hash);
+}
+
 /* One list a property, in the order in which trajectories were read. */
 static json_t *by_trajectory_json(const ups_task_evaluation *evaluation) {
     json_t *samples = json_array(), *truth = json_array(), *nrmse = json_array(), *steps = json_array();
-    char hash[17];
     for (int64_t t = 0; t < evaluation->trajectories; t++) {
-        snprintf(hash, sizeof hash, "%016llx", (unsigned long long)evaluation->truth_hash[t]);
         json_array_append_new(samples, json_integer((json_int_t)evaluation->samples[t]));
-        json_array_append_new(truth, json_string(hash));
+        json_array_append_new(truth, hash_json(evaluation->truth_hash[t]));
         json_array_append_new(nrmse, ups_json_number(ups_rollout_nrmse(evaluation->rollout, evaluation->solution, t)));
         const ups_correlation_time lost =
             ups_rollout_correlation_time_of(evaluation->rollout, evaluation->solution, t, evaluation->correlation);
@@ -199,6 +201,56 @@ static json_t *by_trajectory_json(const ups_task_evaluation *evaluation) {
     }
     return json_pack("{s:o, s:o, s:o, s:o}", "sample", samples, "truth_xxh3", truth, "nrmse", nrmse,
                      "correlation_steps", steps);
+}
+
+/* ---- gates ------------------------------------------------------------------------------------------------------ */
+
+/* Which trajectory has the worst value, so that one can look at it: `ups rollout --sample INDEX`. */
+static ups_status worst_json(const ups_task_evaluation *evaluation, const ups_gate_result *result, json_t *json,
+                             ups_error *error) {
+    const ups_task *task = evaluation->task;
+    const int64_t sample = evaluation->samples[result->trajectory];
+    int64_t index = 0;
+    while (task->splits.samples[evaluation->split][index] != sample) index++;
+    ups_sample described;
+    UPS_TRY(ups_source_describe(task->source, sample, &described, error));
+    json_t *field = result->channel >= 0 ? json_string(task->source->channel_names[result->channel]) : json_null(),
+           *step = result->frame >= 0 ? json_integer((json_int_t)result->frame + 1) : json_null();
+    json_object_set_new(json, "worst",
+                        json_pack("{s:o, s:o, s:I, s:o, s:o, s:o}", "file",
+                                  ups_json_printable(task->source->files[ups_sample_file(task->source, sample)]),
+                                  "sample", ups_json_printable(described.name), "index", (json_int_t)index,
+                                  "truth_xxh3", hash_json(evaluation->truth_hash[result->trajectory]), "field", field,
+                                  "step", step));
+    return UPS_OK;
+}
+
+/* Each field's worst value; null where the gate is not of it. */
+static json_t *gate_fields_json(const ups_task_evaluation *evaluation, int gate) {
+    json_t *json = json_object();
+    for (int64_t c = 0; c < evaluation->task->geometry.channels; c++) {
+        int64_t trajectory, frame;
+        if (!evaluation->solution[c]) continue;
+        const double value = ups_gates_worst(evaluation->gates, evaluation->rollout, gate, c, &trajectory, &frame);
+        json_object_set_new(json, evaluation->task->source->channel_names[c], ups_json_number(value));
+    }
+    return json;
+}
+
+/* {"bounded": {"state", "value", "limit", …}, …} */
+static ups_status gates_json(const ups_task_evaluation *evaluation, json_t *json, ups_error *error) {
+    for (int i = 0; i < UPS_GATES; i++) {
+        const ups_gate_result *result = &evaluation->gate[i];
+        json_t *gate = json_pack("{s:s, s:o, s:f}", "state", ups_gate_state_name(result->state), "value",
+                                 ups_json_number(result->value), "limit", result->limit);
+        json_object_set_new(json, ups_gate_names[i], gate);
+        if (result->reason) json_object_set_new(gate, "reason", json_string(result->reason));
+        if (result->trajectory < 0) continue;
+        if (isinf(result->value)) json_object_set_new(gate, "reason", json_string("the prediction is not finite"));
+        if (i != UPS_GATE_DIVERGENCE) json_object_set_new(gate, "fields", gate_fields_json(evaluation, i));
+        UPS_TRY(worst_json(evaluation, result, gate, error));
+    }
+    return UPS_OK;
 }
 
 ups_status ups_task_evaluation_json(const ups_task_evaluation *evaluation, json_t **out, ups_error *error) {
@@ -225,6 +277,9 @@ ups_status ups_task_evaluation_json(const ups_task_evaluation *evaluation, json_
         json_object_set_new(json, "over_time", over_time);
         status = over_time_json(evaluation, over_time, error);
         json_object_set_new(json, "by_trajectory", by_trajectory_json(evaluation));
+        json_t *gates = json_object();
+        json_object_set_new(json, "gates", gates);
+        if (status == UPS_OK) status = gates_json(evaluation, gates, error);
     }
     json_object_set_new(json, "seconds", json_real(evaluation->seconds));
     if (status != UPS_OK) {

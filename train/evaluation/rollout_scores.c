@@ -25,8 +25,9 @@ struct ups_rollout_scores {
     int64_t count, capacity;
     float *nrmse, *correlation; /* of the model */
     double *time;
-    sums *sums;              /* (frame, channel) */
-    double *means, *squares; /* of one trajectory: (frame, channel) of model and truth; (channel) */
+    ups_rollout_drift *drift; /* (trajectory, channel) */
+    sums *sums;               /* (frame, channel) */
+    double *means, *squares;  /* of one trajectory: (frame, channel) of model and truth; (channel) */
     ups_spectrum *spectrum;
     int64_t spectra[UPS_ROLLOUT_SPECTRA], shells;
     int spectra_count;
@@ -72,6 +73,7 @@ void ups_rollout_scores_destroy(ups_rollout_scores *s) {
     free(s->nrmse);
     free(s->correlation);
     free(s->time);
+    free(s->drift);
     free(s->sums);
     free(s->means);
     free(s->squares);
@@ -96,7 +98,9 @@ static ups_status reserve(ups_rollout_scores *s, ups_error *error) {
     if (correlation) s->correlation = correlation;
     double *time = realloc(s->time, (size_t)(capacity * s->shape.frames) * sizeof *time);
     if (time) s->time = time;
-    if (!nrmse || !correlation || !time)
+    ups_rollout_drift *drift = realloc(s->drift, (size_t)(capacity * s->shape.channels) * sizeof *drift);
+    if (drift) s->drift = drift;
+    if (!nrmse || !correlation || !time || !drift)
         return ups_fail(error, UPS_ERR_MEMORY, "rollout: out of memory for scores of %lld trajectories",
                         (long long)capacity);
     s->capacity = capacity;
@@ -140,9 +144,12 @@ static double *energy_of(const ups_rollout_scores *s, int forecast, int index, i
 
 static void add_changes(ups_rollout_scores *s, const double *first) {
     const int64_t channels = s->shape.channels;
+    ups_rollout_drift *drift = s->drift + s->count * channels;
+    for (int64_t c = 0; c < channels; c++)
+        drift[c] = (ups_rollout_drift){.scale = sqrt(s->squares[c] / (double)(s->shape.frames + 1))};
     for (int64_t cell = 0; cell < s->cells; cell++) {
         const int64_t c = cell % channels;
-        const double scale = sqrt(s->squares[c] / (double)(s->shape.frames + 1));
+        const double scale = drift[c].scale;
         if (!(scale > 0)) continue;
         const double model = (s->means[cell] - first[c]) / scale,
                      truth = (s->means[s->cells + cell] - first[c]) / scale;
@@ -150,6 +157,10 @@ static void add_changes(ups_rollout_scores *s, const double *first) {
         s->sums[cell].truth += truth * truth;
         s->sums[cell].difference += (model - truth) * (model - truth);
         s->sums[cell].changed++;
+        const double difference = isfinite(model) ? fabs(model - truth) : INFINITY;
+        if (!(difference > drift[c].difference)) continue;
+        drift[c].difference = difference;
+        drift[c].frame = cell / channels;
     }
 }
 
@@ -321,6 +332,10 @@ ups_mean_change ups_rollout_mean_change(const ups_rollout_scores *s, int64_t cha
     const sums *sum = &s->sums[frame * s->shape.channels + channel];
     const double count = sum->changed > 0 ? (double)sum->changed : NAN;
     return (ups_mean_change){sqrt(sum->model / count), sqrt(sum->truth / count), sqrt(sum->difference / count)};
+}
+
+ups_rollout_drift ups_rollout_drift_of(const ups_rollout_scores *s, int64_t trajectory, int64_t channel) {
+    return s->drift[trajectory * s->shape.channels + channel];
 }
 
 int ups_rollout_spectra(const ups_rollout_scores *s, int64_t frames[UPS_ROLLOUT_SPECTRA]) {

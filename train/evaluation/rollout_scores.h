@@ -79,6 +79,18 @@ typedef struct ups_mean_change {
 } ups_mean_change;
 ups_mean_change ups_rollout_mean_change(const ups_rollout_scores *scores, int64_t channel, int64_t frame);
 
+/* Change of a truth's mean, as above, up to which it counts as conserved. */
+#define UPS_CONSERVED_WITHIN 3e-4
+
+/* The largest difference of changes on one trajectory. */
+typedef struct ups_rollout_drift {
+    double scale; /* root mean square of the truth in all frames, the last given one among them; 0: zero everywhere, and
+                     nothing below is set */
+    double difference; /* infinite where the model's mean is not finite */
+    int64_t frame;     /* at which it is */
+} ups_rollout_drift;
+ups_rollout_drift ups_rollout_drift_of(const ups_rollout_scores *scores, int64_t trajectory, int64_t channel);
+
 /* Frames whose spectra are kept: first, middle, last; fewer where those are the same. */
 enum { UPS_ROLLOUT_SPECTRA = 3 };
 int ups_rollout_spectra(const ups_rollout_scores *scores, int64_t frames[UPS_ROLLOUT_SPECTRA]);

@@ -2,6 +2,7 @@
 
 #include "model/parameters/safetensors.h"
 #include "train/state.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,6 +87,22 @@ void ups_field_point(const ups_task *task, int64_t number, int64_t at[UPS_MAX_GR
         at[a] = number % task->geometry.grid[a];
         number /= task->geometry.grid[a];
     }
+}
+
+bool ups_field_on_border(const ups_task *task, int64_t number) {
+    int64_t at[UPS_MAX_GRID_DIMS];
+    bool border = false;
+    ups_field_point(task, number, at);
+    for (int a = 0; a < task->geometry.dims; a++) border = border || at[a] == 0 || at[a] == task->geometry.grid[a] - 1;
+    return border;
+}
+
+double ups_field_spacing(const ups_task *task, int axis) {
+    const ups_sample *geometry = &task->geometry;
+    const int64_t points = geometry->grid[axis];
+    const double *x = geometry->coordinates[axis];
+    double length = x && points > 1 ? fabs(x[points - 1] - x[0]) / (double)(points - 1) : 0;
+    return length > 0 && isfinite(length) ? length : 1.0 / (double)points;
 }
 
 int64_t ups_field_number(const ups_field *field, const int64_t *at, int64_t channel) {

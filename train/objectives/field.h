@@ -35,6 +35,10 @@ ups_field ups_field_of(const ups_run_config *config, const ups_tasks *tasks, int
 bool ups_field_fits(const ups_field *field);
 /* The grid's point of a number, row-major, along each axis. */
 void ups_field_point(const ups_task *task, int64_t number, int64_t at[UPS_MAX_GRID_DIMS]);
+/* Whether a point is one of the grid's outermost. */
+bool ups_field_on_border(const ups_task *task, int64_t number);
+/* Of the grid along an axis, in parts of the domain where the file tells no coordinates. */
+double ups_field_spacing(const ups_task *task, int axis);
 /* Where a number of a point stands among all numbers of a frame's patches. `at`: of the point along each axis. */
 int64_t ups_field_number(const ups_field *field, const int64_t *at, int64_t channel);
 /* What a value of 0 is where fields are normalised: minus the offset. offset = mean · inverse deviation */

@@ -185,15 +185,6 @@ static ups_value positivity_term(const frame *f, const int64_t *channels, int64_
     return ups_loss_negative(g, ups_add(g, ups_field_gather(g, f->prediction, at), zero));
 }
 
-/* Of the grid along an axis, in parts of the domain where the file tells no coordinates. */
-static double spacing(const ups_task *task, int axis) {
-    const ups_sample *geometry = &task->geometry;
-    const int64_t points = geometry->grid[axis];
-    const double *x = geometry->coordinates[axis];
-    double length = x && points > 1 ? fabs(x[points - 1] - x[0]) / (double)(points - 1) : 0;
-    return length > 0 && isfinite(length) ? length : 1.0 / (double)points;
-}
-
 /* Places of the neighbours before or after each point along an axis, of its velocity. */
 static ups_value neighbours(const frame *f, const int64_t *points, int64_t count, int axis, int64_t channel, int step) {
     const ups_task *task = f->field->task;
@@ -219,12 +210,12 @@ static ups_value divergence(const frame *f, ups_value patches, const int64_t *po
     ups_value sum = UPS_NO_VALUE;
     for (int a = 0; a < dims; a++) {
         double deviation = 1.0 / (double)f->field->statistics[2 * channels[a] + 1];
-        finest = fmin(finest, spacing(task, a));
+        finest = fmin(finest, ups_field_spacing(task, a));
         squares += deviation * deviation / dims;
     }
     for (int a = 0; a < dims; a++) {
         double deviation = 1.0 / (double)f->field->statistics[2 * channels[a] + 1];
-        float factor = (float)(deviation / sqrt(squares) * finest / (2 * spacing(task, a)));
+        float factor = (float)(deviation / sqrt(squares) * finest / (2 * ups_field_spacing(task, a)));
         ups_value after = ups_field_gather(g, patches, neighbours(f, points, count, a, channels[a], 1));
         ups_value before = ups_field_gather(g, patches, neighbours(f, points, count, a, channels[a], -1));
         ups_value slope =
@@ -234,20 +225,12 @@ static ups_value divergence(const frame *f, ups_value patches, const int64_t *po
     return sum;
 }
 
-static bool is_on_border(const ups_task *task, int64_t point) {
-    int64_t at[UPS_MAX_GRID_DIMS];
-    bool border = false;
-    ups_field_point(task, point, at);
-    for (int a = 0; a < task->geometry.dims; a++) border = border || at[a] == 0 || at[a] == task->geometry.grid[a] - 1;
-    return border;
-}
-
 /* UPS_NO_VALUE where the grid has no interior. */
 static ups_value divergence_term(const frame *f, const int64_t *channels) {
     const ups_task *task = f->field->task;
     int64_t *points = UPS_ARENA_ARRAY(f->graph->arena, int64_t, f->field->points), count = 0;
     for (int64_t p = 0; p < f->field->points; p++) {
-        if (task->geometry.periodic || !is_on_border(task, p)) points[count++] = p;
+        if (task->geometry.periodic || !ups_field_on_border(task, p)) points[count++] = p;
     }
     if (count == 0) return UPS_NO_VALUE;
     return ups_loss_mse(f->graph, divergence(f, f->prediction, points, count, channels),
@@ -260,7 +243,7 @@ static ups_value boundary_term(const frame *f, const int64_t *channels, int64_t 
     int64_t found = 0;
     for (int64_t p = 0; p < field->points; p++) {
         int64_t at[UPS_MAX_GRID_DIMS];
-        if (!is_on_border(field->task, p)) continue;
+        if (!ups_field_on_border(field->task, p)) continue;
         ups_field_point(field->task, p, at);
         for (int64_t i = 0; i < count; i++) places[found++] = (int32_t)ups_field_number(field, at, channels[i]);
     }

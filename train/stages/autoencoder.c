@@ -13,8 +13,8 @@
 #include "model/nets/patch_reading.h"
 #include "train/data/origin.h"
 #include "train/data/patch_basis.h"
-#include "train/evaluation/gate.h"
 #include "train/networks.h"
+#include "train/stages/autoencoder_gate.h"
 #include "train/stages/training/training.h"
 #include <math.h>
 #include <stdio.h>

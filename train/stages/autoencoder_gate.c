@@ -1,4 +1,4 @@
-#include "train/evaluation/gate.h"
+#include "train/stages/autoencoder_gate.h"
 
 #include "base/log.h"
 #include "train/evaluation/readback.h"

@@ -1,7 +1,7 @@
 /* Whether an autoencoder is good enough to build on: no operator on its latents can be better than what it reads back.
  */
-#ifndef UPS_TRAIN_EVALUATION_GATE_H
-#define UPS_TRAIN_EVALUATION_GATE_H
+#ifndef UPS_TRAIN_STAGES_AUTOENCODER_GATE_H
+#define UPS_TRAIN_STAGES_AUTOENCODER_GATE_H
 
 #include "train/session.h"
 
