@@ -59,7 +59,7 @@ def test_commands_and_options_that_are_named_exist(helps, document, line):
 
 OWN = "'{fields: {u: /u}, axes: [sample, time, x]}'"
 # What stands for what, the first that fits. A word that is none of these is taken as it stands.
-FILLED = [("RUN -o FILE", "trained -o made.safetensors"), ("RUN --gates", "trained --gates --set evaluation.gates.boundary=100"), ("--html FILE", "--html page.html"), ("--suggest FILE", "--suggest own.h5"), ("--layout '{fields: …}' FILE", f"--layout {OWN} own.h5"),
+FILLED = [("RUN -o FILE", "trained -o made.safetensors"), ("RUN --task TASK --sample INDEX", "trained --task advection --sample 0 -o shown.h5"), ("RUN --gates", "trained --gates --set evaluation.gates.boundary=100"), ("--html FILE", "--html page.html"), ("--suggest FILE", "--suggest own.h5"), ("--layout '{fields: …}' FILE", f"--layout {OWN} own.h5"),
           ("FILE --layout '…'", f"own.h5 --layout {OWN}"), ("FILE", "data/advection.h5"), ("DIR", "trained/cache"), ("CONFIG", "trained.yaml"), ("RUN", "trained"), ("A B", "trained trained"),
           ("many.yaml", "trained.yaml"), ("KEY=V,V", "operator.steps=20,30"), ("MODE", "block"), ("CARD", "h100")]
 # Of two values of an option the later one counts: measurements are as short as they can be.
