@@ -55,3 +55,7 @@ uint32_t ups_crc32c(uint32_t crc, const void *bytes, size_t length) {
     }
     return ~state;
 }
+
+uint32_t ups_crc32(uint32_t crc, const void *bytes, size_t length) {
+    return length > 0 ? crc32_gzip_refl(crc, bytes, length) : crc; /* which inverts by itself */
+}

@@ -23,4 +23,7 @@ void ups_hash_hex(ups_hash hash, char out[33]); /* 32 lower-case digits and a NU
  * 0. */
 uint32_t ups_crc32c(uint32_t crc, const void *bytes, size_t length);
 
+/* The older CRC-32 of gzip, ZIP and PNG, in the same way: crc32("123456789") = 0xcbf43926. */
+uint32_t ups_crc32(uint32_t crc, const void *bytes, size_t length);
+
 #endif

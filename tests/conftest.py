@@ -4,7 +4,7 @@ import tempfile
 
 import pytest
 
-pytest.register_assert_rewrite("commands", "hdf5_files", "tiny_run", "injection")
+pytest.register_assert_rewrite("commands", "event_files", "hdf5_files", "tiny_run", "injection")
 
 from commands import skipped, skips  # noqa: E402
 from tiny_run import Runs  # noqa: E402

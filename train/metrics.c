@@ -1,6 +1,7 @@
 #include "train/metrics.h"
 
 #include "base/files.h"
+#include "train/event_file.h"
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,10 +12,15 @@
 
 #define MOST_BYTES (UINT64_C(1) << 32)
 
-struct ups_metrics {
+/* A file that grows by whole pieces. */
+typedef struct growing_file {
     int fd;
-    uint64_t bytes; /* of whole lines */
+    uint64_t bytes; /* of whole pieces */
     char *path;
+} growing_file;
+
+struct ups_metrics {
+    growing_file lines, events;
 };
 
 json_t *ups_json_number(double value) {
@@ -31,48 +37,97 @@ static bool is_redone(const char *line, size_t length, const char *stage, int64_
     return redone;
 }
 
-/* Also drops a last line that a killed run left half-written. */
-static ups_status drop_redone(const char *path, const char *stage, int64_t step, ups_error *error) {
-    char *bytes = NULL;
-    size_t length = 0, kept = 0;
-    UPS_TRY(ups_read_file(path, MOST_BYTES, &bytes, &length, error));
+/* The lines that stay; `error` names the file. Also drops a last line that a killed run left half-written. */
+static ups_status drop_redone(const char *path, const char *stage, int64_t step, char **lines, size_t *kept,
+                              ups_error *error) {
+    size_t length = 0;
+    *kept = 0;
+    if (!ups_path_exists(path)) return UPS_OK;
+    UPS_TRY(ups_read_file(path, MOST_BYTES, lines, &length, error));
+    char *bytes = *lines;
     for (size_t at = 0; at < length;) {
         const char *end = memchr(bytes + at, '\n', length - at);
         size_t line = end ? (size_t)(end - (bytes + at)) + 1 : length - at;
         if (end && !is_redone(bytes + at, line, stage, step)) {
-            memmove(bytes + kept, bytes + at, line);
-            kept += line;
+            memmove(bytes + *kept, bytes + at, line);
+            *kept += line;
         }
         at += line;
     }
-    ups_status status = kept == length ? UPS_OK : ups_publish_bytes(path, bytes, kept, error);
-    free(bytes);
+    return *kept == length ? UPS_OK : ups_publish_bytes(path, bytes, *kept, error);
+}
+
+/* DIRECTORY of DIRECTORY/metrics.jsonl. Free with free(). */
+static char *directory_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    if (!slash) return strdup(".");
+    return strndup(path, slash == path ? 1 : (size_t)(slash - path));
+}
+
+static ups_status publish_events(const char *path, const char *lines, size_t length, char **events, ups_error *error) {
+    char *directory = directory_of(path);
+    if (!directory) return ups_fail(error, UPS_ERR_MEMORY, "%s: out of memory", path);
+    ups_status status = ups_event_file_publish(directory, lines, length, events, error);
+    free(directory);
     return status;
+}
+
+/* Takes `path`. */
+static ups_status open_growing(growing_file *file, char *path, ups_error *error) {
+    *file = (growing_file){.fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666), .path = path};
+    return file->fd < 0 ? ups_fail_errno(error, "%s: cannot be opened for appending", path)
+                        : ups_file_size(path, &file->bytes, error);
+}
+
+static void close_growing(growing_file *file) {
+    if (file->path && file->fd >= 0) close(file->fd);
+    free(file->path);
 }
 
 ups_status ups_metrics_open(const char *path, const char *stage, int64_t step, ups_metrics **metrics,
                             ups_error *error) {
-    if (ups_path_exists(path)) UPS_TRY(drop_redone(path, stage, step, error));
+    char *kept = NULL, *own = strdup(path), *events = NULL;
+    size_t length = 0;
     ups_metrics *made = calloc(1, sizeof *made);
-    if (made) *made = (ups_metrics){.fd = -1, .path = strdup(path)};
-    if (!made || !made->path) {
-        free(made);
-        return ups_fail(error, UPS_ERR_MEMORY, "%s: out of memory", path);
+    ups_status status = made && own ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "%s: out of memory", path);
+    if (status == UPS_OK) status = drop_redone(path, stage, step, &kept, &length, error);
+    if (status == UPS_OK) {
+        status = open_growing(&made->lines, own, error);
+        own = NULL;
     }
-    made->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    ups_status status = made->fd < 0 ? ups_fail_errno(error, "%s: cannot be opened for appending", path)
-                                     : ups_file_size(path, &made->bytes, error);
-    if (status != UPS_OK) {
+    if (status == UPS_OK) status = publish_events(path, kept, length, &events, error);
+    if (status == UPS_OK) status = open_growing(&made->events, events, error);
+    free(own);
+    free(kept);
+    if (status == UPS_OK)
+        *metrics = made;
+    else
         ups_metrics_close(made);
-        return status;
-    }
-    *metrics = made;
-    return UPS_OK;
+    return status;
+}
+
+ups_status ups_metrics_show(const char *path, ups_error *error) {
+    char *lines = NULL, *events = NULL;
+    size_t length = 0;
+    ups_status status = ups_read_file(path, MOST_BYTES, &lines, &length, error);
+    if (status == UPS_OK) status = publish_events(path, lines, length, &events, error);
+    free(events);
+    free(lines);
+    return status;
 }
 
 /* Of a full disk. What cannot be cut now is dropped by the run that goes on. */
-static void cut_torn_line(ups_metrics *metrics) {
-    if (ftruncate(metrics->fd, (off_t)metrics->bytes) != 0) return;
+static void cut_torn_piece(const growing_file *file) {
+    if (ftruncate(file->fd, (off_t)file->bytes) != 0) return;
+}
+
+static ups_status grow(growing_file *file, const void *piece, size_t length, ups_error *error) {
+    ups_status status = ups_write_at(file->fd, file->path, file->bytes, piece, length, error);
+    if (status == UPS_OK)
+        file->bytes += length;
+    else
+        cut_torn_piece(file);
+    return status;
 }
 
 static void add_time(json_t *line) {
@@ -89,21 +144,21 @@ ups_status ups_metrics_write(ups_metrics *metrics, json_t *line, ups_error *erro
     if (line) add_time(line);
     char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     json_decref(line);
-    if (!text) return ups_fail(error, UPS_ERR_NUMERIC, "%s: a line could not be written as JSON", metrics->path);
-    size_t length = strlen(text);
+    if (!text) return ups_fail(error, UPS_ERR_NUMERIC, "%s: a line could not be written as JSON", metrics->lines.path);
+    size_t length = strlen(text), event_length = 0;
+    char *event = NULL;
+    ups_status status = ups_event_record(text, length, &event, &event_length, error);
     text[length] = '\n'; /* in the place of the NUL */
-    ups_status status = ups_write_at(metrics->fd, metrics->path, metrics->bytes, text, length + 1, error);
+    if (status == UPS_OK) status = grow(&metrics->lines, text, length + 1, error);
+    if (status == UPS_OK) status = grow(&metrics->events, event, event_length, error);
+    free(event);
     free(text);
-    if (status == UPS_OK)
-        metrics->bytes += length + 1;
-    else
-        cut_torn_line(metrics);
     return status;
 }
 
 void ups_metrics_close(ups_metrics *metrics) {
     if (!metrics) return;
-    if (metrics->fd >= 0) close(metrics->fd);
-    free(metrics->path);
+    close_growing(&metrics->lines);
+    close_growing(&metrics->events);
     free(metrics);
 }

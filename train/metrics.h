@@ -1,5 +1,5 @@
-/* Metrics of a run: output/metrics.jsonl, one JSON object a line. A resumed run first drops the lines of steps that it
- * will do again. */
+/* Metrics of a run: output/metrics.jsonl, one JSON object a line, and beside it the same for TensorBoard
+ * (event_file.h). A resumed run first drops the lines of steps that it will do again. */
 #ifndef UPS_TRAIN_METRICS_H
 #define UPS_TRAIN_METRICS_H
 
@@ -15,6 +15,9 @@ ups_status ups_metrics_open(const char *path, const char *stage, int64_t step, u
  * become null. */
 ups_status ups_metrics_write(ups_metrics *metrics, json_t *line, ups_error *error);
 void ups_metrics_close(ups_metrics *metrics); /* NULL is fine */
+
+/* The event file beside a metrics.jsonl that took the place of another one tells of its lines. */
+ups_status ups_metrics_show(const char *path, ups_error *error);
 
 json_t *ups_json_number(double value); /* a real, or null where it is not finite */
 

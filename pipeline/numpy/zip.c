@@ -1,7 +1,7 @@
 #include "pipeline/numpy/zip.h"
 
 #include "base/files.h"
-#include <isa-l/crc.h>
+#include "base/hash.h"
 #include <isa-l/igzip_lib.h>
 #include <stdlib.h>
 #include <string.h>
@@ -194,10 +194,7 @@ ups_status ups_zip_inflate(int fd, const char *path, const ups_zip_member *membe
     if (status != UPS_OK) return status;
     if (produced != length) return damaged(path, "a compressed member holds less than its directory says", error);
     if (length < member->bytes) return UPS_OK;
-    uint32_t crc = 0;
-    for (uint64_t at = 0; at < length; at += BLOCK)
-        crc = crc32_gzip_refl(crc, out + at, length - at < BLOCK ? length - at : BLOCK);
-    if (crc == member->crc32) return UPS_OK;
+    if (ups_crc32(0, out, length) == member->crc32) return UPS_OK;
     return ups_fail(error, UPS_ERR_CHECKSUM,
                     "%s: the CRC-32 of '%s' does not match: bytes changed since it was written", path, member->name);
 }

@@ -2,6 +2,12 @@
 
 #include "base/hash.h"
 
+static void crc32_gives_the_value_that_its_catalogue_checks_by(void **state) {
+    assert_int_equal(ups_crc32(0, "123456789", 9), 0xcbf43926);
+    assert_int_equal(ups_crc32(ups_crc32(0, "1234", 4), "56789", 5), 0xcbf43926);
+    assert_int_equal(ups_crc32(7, NULL, 0), 7);
+}
+
 static void crc32c_gives_the_values_of_rfc_3720(void **state) {
     unsigned char zeros[32] = {0}, ones[32], up[32], down[32];
     const unsigned char read_command[48] = {0x01, 0xc0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,    0, 0, 0, 0,
@@ -62,6 +68,7 @@ static void one_flipped_bit_changes_the_hash(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(crc32_gives_the_value_that_its_catalogue_checks_by),
         cmocka_unit_test(crc32c_gives_the_values_of_rfc_3720),
         cmocka_unit_test(crc32c_continues_where_it_left_off),
         cmocka_unit_test(xxh3_of_nothing_is_the_published_value),

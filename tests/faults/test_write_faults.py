@@ -138,7 +138,7 @@ def try_all(sandbox, state, arguments, *again):
     ("cached", "cache inspect SANDBOX/run/cache/advection/train --png SANDBOX/latent.png", []),
     ("empty", "data dump DATA/advection.h5 -o SANDBOX/dump.npy", []),
     ("trained", "eval CONFIG", []),
-    ("trained", "rollout CONFIG -o SANDBOX/rollout.h5 --png SANDBOX/pictures", [])])
+    ("trained", "rollout CONFIG -o SANDBOX/rollout.h5 --png SANDBOX/pictures --animate SANDBOX/pictures", [])])
 def test_a_command_whose_writing_fails_is_told_and_given_again_ends_in_the_same_bytes(sandbox, state, command, again):
     arguments = command.replace("SANDBOX", sandbox.folder).replace("CONFIG", sandbox.config).replace("DATA", sandbox.runs.data).split()
     try_all(sandbox, state, arguments, *again)

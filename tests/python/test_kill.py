@@ -51,7 +51,7 @@ def sandbox(runs):
         "npy": Command("cached", ["cache", "export", group, "-o", made.path("latents.npy")], 1),
         "hdf5": Command("cached", ["cache", "export", group, "--format", "hdf5", "-o", made.path("latents.h5")], 1),
         "zarr": Command("cached", ["cache", "export", group, "--format", "zarr", "-o", made.path("latents.zarr")], 1),
-        "rollout": Command("trained", ["rollout", config, "-n", "9", "-o", made.path("out.h5"), "--png", made.path("pictures")], 2),
+        "rollout": Command("trained", ["rollout", config, "-n", "9", "-o", made.path("out.h5"), "--png", made.path("pictures"), "--animate", made.path("animations")], 2),
         "eval": Command("trained", ["eval", config], 1),
     }
     leaves = {"autoencoder": "encoder", "cache": "cached", "operator": "trained"}

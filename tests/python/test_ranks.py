@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from commands import TIMEOUT, UPS, must, one_sentence, program, ups
+from event_files import assert_shown
 from test_token_grid import GRID
 from tiny_run import CONFIG, metrics, tree
 
@@ -177,6 +178,7 @@ def test_reproducible_runs_are_the_same_to_the_byte_on_any_number_of_ranks(place
     said = good(train(ranks, at.config)).stderr
     assert f"{ranks} processes train together" in said
     assert_same(look(at.folder), at.alone)
+    assert_shown(at.folder)
     assert {line["ranks"] for line in metrics(at.folder) if "loss" in line} == {ranks}
 
 

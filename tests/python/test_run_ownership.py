@@ -16,6 +16,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from commands import TIMEOUT, UPS, one_sentence, ups
+from event_files import assert_shown
 from injection import ALL, with_fault
 from tiny_run import CONFIG, Sandbox, metrics, tree
 
@@ -317,6 +318,7 @@ def usable_or_resumable(sandbox):
     done = ups(*(["train", sandbox.run, "--resume"] if begun else sandbox.command), "--quiet")
     assert done.returncode == 0, done.stderr
     assert models(sandbox.run) == sandbox.new
+    assert_shown(sandbox.run)
     assert [name for name in tree(sandbox.folder) if "next" in name or "replacing" in name or "ups-partial" in name] == []
 
 

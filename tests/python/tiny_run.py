@@ -131,12 +131,15 @@ class Runs:
 
 
 def tree(folder):
-    """Every file below a folder with the hash of its bytes, links with what they name; folders with None."""
+    """Every file below a folder with the hash of its bytes, links with what they name; folders with None. TensorBoard's are left out: their
+    names are the clock's, and they say what metrics.jsonl says (test_tensorboard.py)."""
     found = {}
     for at, folders, files in os.walk(folder):
         for name in folders:
             found[os.path.relpath(os.path.join(at, name), folder)] = None
         for name in files:
+            if "tfevents" in name:
+                continue
             path = os.path.join(at, name)
             if os.path.islink(path):  # a claim, whose holder may be gone
                 found[os.path.relpath(path, folder)] = os.readlink(path)

@@ -3,7 +3,8 @@
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/config_mistakes.h"
-#include "tools/report/rollout_pictures.h"
+#include "tools/report/rollouts/animations.h"
+#include "tools/report/rollouts/pictures.h"
 #include "tools/rollout_file.h"
 #include "tools/rollout_netcdf.h"
 #include "tools/task_option.h"
@@ -19,7 +20,22 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-enum { TASK, SAMPLE, SAMPLES, SPLIT, STEPS, RESOLUTION, OUTPUT, PNG, CHECKPOINT, STRIDE, SET, OPTION_COUNT };
+enum {
+    TASK,
+    SAMPLE,
+    SAMPLES,
+    SPLIT,
+    STEPS,
+    RESOLUTION,
+    OUTPUT,
+    PNG,
+    ANIMATE,
+    RATE,
+    CHECKPOINT,
+    STRIDE,
+    SET,
+    OPTION_COUNT
+};
 static const ups_option options[OPTION_COUNT] = {
     [TASK] = {"task", 0, "TASK", "the task to predict (default: every task, each into a file of its own)"},
     [SAMPLE] = {"sample", 0, "I", "predicts trajectory I of the split alone, counted from 0"},
@@ -31,6 +47,10 @@ static const ups_option options[OPTION_COUNT] = {
     [RESOLUTION] = {"resolution", 'r', "N[xN]", "points along each axis (default: the data's)"},
     [OUTPUT] = {"output", 'o', "FILE", "file to write: HDF5, or CF NetCDF-4 where the name ends in .nc"},
     [PNG] = {"png", 0, "DIR", "folder for pictures: prediction, truth and error side by side"},
+    [ANIMATE] = {"animate", 0, "DIR", "folder for animations of the same over time, as animated PNG files"},
+    [RATE] = {"rate", 0, "N",
+              "frames of an animation a second, each of the rollout's shown (default: about five seconds in all, at 10 "
+              "to 30 a second)"},
     [CHECKPOINT] = {"checkpoint", 'c', "best|latest|FILE|DIR",
                     "models to take instead of the run's: of its checkpoints, a safetensors file or a directory"},
     [STRIDE] = {"stride", 0, "N",
@@ -54,13 +74,14 @@ static const ups_usage usage = {
     "a variable NAME (trajectory, time, x, …) a field, NAME_truth beside it. With several tasks and no --task their "
     "names go into the files': OUT-TASK.h5.\n"
     "\nExamples:\n"
-    "  ups rollout configs/quickstart.yaml -o rollout.h5 --png pictures\n"
+    "  ups rollout configs/quickstart.yaml -o rollout.h5 --png pictures --animate pictures\n"
     "  ups rollout configs/quickstart.yaml --task advection1d --sample 3 --resolution 1024 -o fine.h5\n"
     "  ups rollout configs/quickstart.yaml --task darcy2d --resolution 256x256 -o fine.h5 --png pictures"};
 
 typedef struct rollout_request {
-    const char *task, *output, *png, *checkpoint;
+    const char *task, *output, *png, *animate, *checkpoint;
     int64_t sample, samples, steps; /* sample −1: not given */
+    int64_t rate;                   /* 0: not given */
     int64_t grid[UPS_MAX_GRID_DIMS];
     int64_t stride; /* 0: each task's own */
     int axes;       /* numbers in --resolution; 0: not given */
@@ -128,7 +149,7 @@ static char *output_path(const char *output, const char *task, bool several) {
 /* ---- what is said ---------------------------------------------------------------------------------------------- */
 
 static json_t *report_json(const ups_rollouts *rollouts, const char *path, ups_split split, const int64_t *ids,
-                           int pictures) {
+                           int pictures, int animations) {
     const ups_task *task = rollouts->task;
     json_t *list = json_array(), *grid = json_array();
     for (int a = 0; a < task->geometry.dims; a++) json_array_append_new(grid, json_integer(rollouts->grid[a]));
@@ -141,10 +162,10 @@ static json_t *report_json(const ups_rollouts *rollouts, const char *path, ups_s
         json_array_append_new(list, json_pack("{s:I, s:s, s:o}", "index", (json_int_t)ids[rollout->position], "sample",
                                               rollout->sample.name, "nrmse", nrmse));
     }
-    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:o, s:i, s:o}", "task", task->name, "file", path, "split",
+    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:o, s:i, s:i, s:o}", "task", task->name, "file", path, "split",
                      ups_split_name(split), "given", (json_int_t)rollouts->given, "steps",
-                     (json_int_t)(rollouts->frames - rollouts->given), "grid", grid, "pictures", pictures,
-                     "trajectories", list);
+                     (json_int_t)(rollouts->frames - rollouts->given), "grid", grid, "pictures", pictures, "animations",
+                     animations, "trajectories", list);
 }
 
 static void print_report(const ups_rollouts *rollouts, const char *path, ups_split split, const int64_t *ids) {
@@ -165,6 +186,13 @@ static void print_report(const ups_rollouts *rollouts, const char *path, ups_spl
         }
         puts(rollouts->truth_frames > 0 ? "" : "  no truth at this resolution");
     }
+}
+
+static void print_animations(int count, const char *folder) {
+    if (count > 0)
+        printf("  %d animation%s in %s\n", count, count == 1 ? "" : "s", folder);
+    else
+        puts("  no animation: there is a single step");
 }
 
 /* ---- the work -------------------------------------------------------------------------------------------------- */
@@ -201,7 +229,7 @@ static ups_status rollout_task(const rollout_context *c, int index, json_t *repo
     ups_split split = request->split == UPS_SPLIT_COUNT ? ups_task_held_out(task) : request->split;
     int64_t *ids = NULL, count = 0;
     ups_rollouts rollouts = {0};
-    int pictures = 0;
+    int pictures = 0, animations = 0;
     UPS_TRY(choose(task, split, request, &ids, &count, error));
     char *path = output_path(request->output, task->name, c->several);
     int64_t *samples = malloc((size_t)count * sizeof *samples);
@@ -220,11 +248,15 @@ static ups_status rollout_task(const rollout_context *c, int index, json_t *repo
     if (status == UPS_OK && request->png) {
         status = ups_rollout_pictures(request->png, &rollouts, ids, &pictures, error);
     }
+    if (status == UPS_OK && request->animate) {
+        status = ups_rollout_animations(request->animate, &rollouts, ids, (int)request->rate, &animations, error);
+    }
     if (status == UPS_OK) {
-        json_array_append_new(report, report_json(&rollouts, path, split, ids, pictures));
+        json_array_append_new(report, report_json(&rollouts, path, split, ids, pictures, animations));
         if (!request->json) {
             print_report(&rollouts, path, split, ids);
             if (request->png) printf("  %d pictures in %s\n", pictures, request->png);
+            if (request->animate) print_animations(animations, request->animate);
         }
     }
     ups_rollouts_free(&rollouts);
@@ -318,6 +350,8 @@ static bool read_line(ups_arguments *arguments, rollout_request *request, int *e
         if (option == RESOLUTION) resolution = arguments->value;
         if (option == OUTPUT) request->output = arguments->value;
         if (option == PNG) request->png = arguments->value;
+        if (option == ANIMATE) request->animate = arguments->value;
+        if (option == RATE) ups_arguments_integer(arguments, 1, UPS_ANIMATION_FASTEST, &request->rate);
         if (option == CHECKPOINT) request->checkpoint = arguments->value;
         if (option == STRIDE) ups_arguments_integer(arguments, 1, MAXIMUM_STRIDE, &request->stride);
         if (option == SET) ups_arguments_override(arguments);
@@ -340,6 +374,9 @@ static bool read_line(ups_arguments *arguments, rollout_request *request, int *e
                                              request->output);
     } else if (request->sample >= 0 && request->samples > 0) {
         *exit_code = ups_command_usage_error(arguments, "--sample and --samples exclude each other");
+    } else if (request->rate > 0 && !request->animate) {
+        *exit_code =
+            ups_command_usage_error(arguments, "--rate is of animations; name a folder for them: --animate DIR");
     } else if (resolution && !parse_resolution(resolution, request)) {
         *exit_code = ups_command_usage_error(arguments,
                                              "--resolution: '%.40s' is not a number of points such as 256 "

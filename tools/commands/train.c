@@ -21,7 +21,8 @@ enum { STAGE, RESUME, EXTEND, FORK, RESTART, SET, SWEEP, PLAN, DEVICE, MEMORY, O
 static const char details[] =
     "A run is the directory `output` of a configuration: config.yaml, state.json, metrics.jsonl, checkpoints/,\n"
     "cache/, and the finished models as safetensors. Finished stages are skipped. Ctrl-C and SIGTERM write a\n"
-    "checkpoint and exit; --resume then goes on with the same samples and the same numbers.\n"
+    "checkpoint and exit; --resume then goes on with the same samples and the same numbers. TensorBoard shows the\n"
+    "numbers of metrics.jsonl, also while a run trains: tensorboard --logdir FOLDER, a folder of runs.\n"
     "\nA run owns its configuration. Given another one, the command compares the two: what no result depends on\n"
     "(threads, memory, what is logged, where files lie) is taken, anything else is refused with a table, and nothing\n"
     "is changed. The ways on:\n"

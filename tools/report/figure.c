@@ -3,6 +3,7 @@
 #include "base/files.h"
 #include "base/printable.h"
 #include <cairo-svg.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,15 +12,17 @@ static cairo_status_t write_bytes(void *stream, const unsigned char *bytes, unsi
 }
 
 void ups_figure_begin(ups_figure *figure, ups_figure_kind kind, double width, double height) {
-    *figure = (ups_figure){.width = width, .height = height};
+    const bool moves = kind == UPS_FIGURE_FRAME;
+    if (moves) width = 2 * ceil(width / 2), height = 2 * ceil(height / 2); /* as codecs of films want it */
+    *figure = (ups_figure){.width = width, .height = height, .density = moves ? 1 : UPS_FIGURE_DENSITY};
     figure->stream = open_memstream(&figure->bytes, &figure->length);
     cairo_surface_t *surface;
     if (kind == UPS_FIGURE_SVG) {
         surface = cairo_svg_surface_create_for_stream(write_bytes, figure->stream, width, height);
     } else {
-        surface = cairo_image_surface_create(CAIRO_FORMAT_RGB24, (int)(UPS_FIGURE_DENSITY * width),
-                                             (int)(UPS_FIGURE_DENSITY * height));
-        cairo_surface_set_device_scale(surface, UPS_FIGURE_DENSITY, UPS_FIGURE_DENSITY);
+        surface = cairo_image_surface_create(CAIRO_FORMAT_RGB24, (int)(figure->density * width),
+                                             (int)(figure->density * height));
+        cairo_surface_set_device_scale(surface, figure->density, figure->density);
     }
     figure->cairo = cairo_create(surface);
     cairo_surface_destroy(surface); /* the context keeps it */
@@ -45,6 +48,23 @@ static cairo_status_t end(ups_figure *figure, ups_figure_kind kind) {
     cairo_surface_destroy(surface);
     if (!figure->stream || fclose(figure->stream) != 0) status = CAIRO_STATUS_NO_MEMORY;
     return status;
+}
+
+cairo_status_t ups_figure_image(ups_figure *figure, cairo_surface_t **image) {
+    const cairo_status_t drawn = cairo_status(figure->cairo);
+    *image = drawn == CAIRO_STATUS_SUCCESS ? cairo_surface_reference(cairo_get_target(figure->cairo)) : NULL;
+    cairo_destroy(figure->cairo);
+    if (figure->stream) fclose(figure->stream);
+    free(figure->bytes);
+    if (*image) cairo_surface_flush(*image);
+    return drawn;
+}
+
+cairo_status_t ups_figure_encode(cairo_surface_t *image, char **bytes, size_t *length) {
+    *bytes = NULL;
+    FILE *stream = open_memstream(bytes, length);
+    const cairo_status_t status = cairo_surface_write_to_png_stream(image, write_bytes, stream);
+    return stream && fclose(stream) == 0 ? status : CAIRO_STATUS_NO_MEMORY;
 }
 
 ups_status ups_figure_publish(ups_figure *figure, const char *path, ups_error *error) {

@@ -12,14 +12,16 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Pixels of a PNG to one of the screen, along each axis: sharp on a fine screen and where it is enlarged. */
+/* Pixels of a PNG to one of the screen, along each axis: sharp on a fine screen and where it is enlarged. A frame of an
+ * animation has one: there are many of them. */
 enum { UPS_FIGURE_DENSITY = 2 };
 
-typedef enum ups_figure_kind { UPS_FIGURE_PNG, UPS_FIGURE_SVG } ups_figure_kind;
+typedef enum ups_figure_kind { UPS_FIGURE_PNG, UPS_FIGURE_FRAME, UPS_FIGURE_SVG } ups_figure_kind;
 
 typedef struct ups_figure {
     cairo_t *cairo; /* for drawing; never NULL */
     double width, height;
+    int density;  /* of what is made of pixels */
     FILE *stream; /* collects what cairo writes */
     char *bytes;
     size_t length;
@@ -29,6 +31,10 @@ typedef struct ups_figure {
 void ups_figure_begin(ups_figure *figure, ups_figure_kind kind, double width, double height);
 /* Ends a PNG and publishes it: complete or absent. UPS_ERR_MEMORY when it could not be drawn. */
 ups_status ups_figure_publish(ups_figure *figure, const char *path, ups_error *error);
+/* Ends a frame: its pixels, to be destroyed by the caller (animation.h); NULL on failure. */
+cairo_status_t ups_figure_image(ups_figure *figure, cairo_surface_t **image);
+/* An image as a PNG; free *bytes with free(). */
+cairo_status_t ups_figure_encode(cairo_surface_t *image, char **bytes, size_t *length);
 /* Ends an SVG and puts it on the page (html.h), which remembers a failure. `description` is for those who cannot see
  * it. */
 void ups_figure_embed(ups_figure *figure, ups_html *html, const char *class, const char *description);

@@ -4,12 +4,17 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { ROW_NAME = 18, BAR = UPS_PLOT_BAR_GAP + UPS_PLOT_BAR + UPS_PLOT_BAR_LABELS };
 
-void ups_draw_title(const ups_figure *figure, const char *title) {
-    const ups_text_style style = {.size = 14, .bold = true, .colour = ups_plot_ink, .room = figure->width - 28};
-    ups_figure_text(figure, 14, 23, title, &style);
+void ups_draw_title(const ups_figure *figure, const char *title, const char *moment) {
+    enum { EDGE = 14, BASELINE = 23 };
+    ups_text_style style = {.size = 14, .bold = true, .anchor = UPS_TEXT_RIGHT, .colour = ups_plot_ink};
+    style.room = figure->width - 2 * EDGE;
+    if (moment) style.room -= ups_figure_text(figure, figure->width - EDGE, BASELINE, moment, &style) + EDGE;
+    style.anchor = UPS_TEXT_LEFT;
+    ups_figure_text(figure, EDGE, BASELINE, title, &style);
 }
 
 /* ---- [given |] prediction [| truth | error] ---- */
@@ -34,6 +39,14 @@ static double nrmse_of(const ups_field *difference, const float *truth) {
         }
     }
     return sqrt(squares / truth_squares);
+}
+
+enum { ERROR_TITLE = 64 };
+
+/* `first`: nothing above it says what it is. */
+static void name_error(char title[ERROR_TITLE], double nrmse, bool first) {
+    strcpy(title, "error");
+    if (isfinite(nrmse)) snprintf(title, ERROR_TITLE, first ? "error (nRMSE %.3g)" : "nRMSE %.3g", nrmse);
 }
 
 /* One plot of a row, moved on to where the next one goes. */
@@ -68,17 +81,17 @@ static void draw_comparison_row(const ups_figure *figure, const ups_comparison *
     shown[0].values = row->prediction;
     shown[1].values = row->truth;
     /* one scale for both: a prediction that blew up must not hide behind the truth's */
-    const ups_colour_scale scale = ups_colour_scale_of(UPS_COLOURS_SEQUENTIAL, shown, row->truth ? 2 : 1);
+    const ups_colour_scale scale =
+        c->values ? *c->values : ups_colour_scale_of(UPS_COLOURS_SEQUENTIAL, shown, row->truth ? 2 : 1);
     draw_field(figure, &plot, &shown[0], &scale, first ? c->prediction_name : NULL, !row->truth);
     if (!row->truth) return;
     draw_field(figure, &plot, &shown[1], &scale, first ? c->truth_name : NULL, true);
 
     difference.values = row->prediction;
     difference.minus = row->truth;
-    const double nrmse = row->nrmse > 0 ? row->nrmse : nrmse_of(&difference, row->truth);
-    char title[64] = "error";
-    if (isfinite(nrmse)) snprintf(title, sizeof title, first ? "error (nRMSE %.3g)" : "nRMSE %.3g", nrmse);
-    const ups_colour_scale errors = ups_colour_scale_of(UPS_COLOURS_DIVERGING, &difference, 1);
+    char title[ERROR_TITLE];
+    name_error(title, row->nrmse > 0 ? row->nrmse : nrmse_of(&difference, row->truth), first);
+    const ups_colour_scale errors = c->errors ? *c->errors : ups_colour_scale_of(UPS_COLOURS_DIVERGING, &difference, 1);
     draw_field(figure, &plot, &difference, &errors, title, true);
 }
 
@@ -91,7 +104,7 @@ void ups_draw_comparison(ups_figure *figure, ups_figure_kind kind, const ups_com
         (c->given_name ? width + BAR : 0) + width + BAR + (c->rows[0].truth ? UPS_PLOT_RIGHT + 2 * width + BAR : 0);
     ups_figure_begin(figure, kind, fmax(left + plots, NARROWEST),
                      top + (height + BETWEEN) * c->row_count - BETWEEN + UPS_PLOT_BOTTOM);
-    ups_draw_title(figure, c->title);
+    ups_draw_title(figure, c->title, c->moment);
     for (int r = 0; r < c->row_count; r++) {
         draw_comparison_row(figure, c, r, (ups_rectangle){left, top + (height + BETWEEN) * r, width, height});
     }
@@ -138,7 +151,7 @@ void ups_draw_profiles(ups_figure *figure, ups_figure_kind kind, const ups_profi
     ups_plot_part(&x_low, &x_high);
     ups_figure_begin(figure, kind, UPS_PLOT_LEFT + columns * ACROSS - 22 + UPS_PLOT_RIGHT,
                      top + rows * DOWN - 34 + UPS_PLOT_BOTTOM);
-    ups_draw_title(figure, p->title);
+    ups_draw_title(figure, p->title, NULL);
     draw_legend(figure, figure->width - UPS_PLOT_RIGHT, UPS_PICTURE_TITLE + 14);
     for (int i = 0; i < p->count; i++) {
         const ups_plot plot = {
@@ -155,6 +168,52 @@ void ups_draw_profiles(ups_figure *figure, ups_figure_kind kind, const ups_profi
         }
         cairo_set_dash(figure->cairo, NULL, 0, 0);
     }
+}
+
+/* ---- curves ---- */
+
+/* With some room above and below. */
+static ups_axis y_axis(const ups_colour_scale *scale, const char *label) {
+    const double room = 0.08 * (scale->high - scale->low);
+    return (ups_axis){.low = scale->low - room, .high = scale->high + room, .label = label};
+}
+
+static void draw_values(const ups_figure *figure, const ups_plot *plot, const ups_curves *c) {
+    for (int truth = c->truth ? 1 : 0; truth >= 0; truth--) {
+        use_line(figure, truth);
+        ups_plot_line(figure, plot, c->x, truth ? c->truth : c->prediction, c->points, c->stride);
+    }
+    cairo_set_dash(figure->cairo, NULL, 0, 0);
+}
+
+static void draw_error(const ups_figure *figure, ups_plot *plot, const ups_curves *c) {
+    const ups_field difference = {c->prediction, c->truth, 1, c->points, 0, c->stride};
+    char title[ERROR_TITLE];
+    name_error(title, nrmse_of(&difference, c->truth), true);
+    plot->y = y_axis(&c->errors, NULL);
+    plot->title = title;
+    ups_plot_axes(figure, plot);
+    ups_figure_colour(figure, ups_colour_line(1));
+    cairo_set_line_width(figure->cairo, 1.8);
+    ups_plot_line(figure, plot, c->x, c->error, c->points, 1);
+}
+
+void ups_draw_curves(ups_figure *figure, ups_figure_kind kind, const ups_curves *c) {
+    enum { WIDTH = 340, HEIGHT = 230, TOP = UPS_PICTURE_TITLE + UPS_PLOT_TOP, ACROSS = WIDTH + UPS_PLOT_LEFT + 24 };
+    ups_plot plot = {.area = {UPS_PLOT_LEFT, TOP, WIDTH, HEIGHT}, .x = {.label = c->x_label}, .grid = true};
+    plot.x.low = c->x[0];
+    plot.x.high = c->x[c->points - 1];
+    ups_plot_part(&plot.x.low, &plot.x.high);
+    plot.y = y_axis(&c->values, c->y_label);
+    ups_figure_begin(figure, kind, UPS_PLOT_LEFT + WIDTH + (c->truth ? ACROSS : 0) + UPS_PLOT_RIGHT,
+                     TOP + HEIGHT + UPS_PLOT_BOTTOM);
+    ups_draw_title(figure, c->title, c->moment);
+    ups_plot_axes(figure, &plot);
+    draw_values(figure, &plot, c);
+    if (!c->truth) return;
+    draw_legend(figure, plot.area.x + WIDTH, TOP - 9);
+    plot.area.x += ACROSS;
+    draw_error(figure, &plot, c);
 }
 
 /* ---- latents ---- */
@@ -198,7 +257,7 @@ ups_status ups_draw_latents(ups_figure *figure, ups_figure_kind kind, const ups_
     const int across = maps * (SIDE + GAP) - GAP;
     ups_figure_begin(figure, kind, fmax(NARROWEST, UPS_PLOT_LEFT + across + BAR),
                      l->times > 1 ? LATENT_STRIP_TOP + LATENT_STRIP + UPS_PLOT_BOTTOM : TOP + SIDE + UPS_PLOT_BOTTOM);
-    ups_draw_title(figure, l->title);
+    ups_draw_title(figure, l->title, NULL);
     char caption[60];
     ups_plot plot = {.area = {UPS_PLOT_LEFT, TOP, SIDE, SIDE},
                      .x = {.low = -0.5, .high = (double)l->dim - 0.5, .label = "channel", .whole = true},

@@ -18,6 +18,7 @@ typedef struct ups_comparison_row {
 
 typedef struct ups_comparison {
     const char *title;
+    const char *moment;                       /* "t = 0.5", in the upper right corner; NULL: none */
     const char *prediction_name, *truth_name; /* titles of columns */
     const char *given_name;                   /* of a first column that shows the rows' `given`; NULL: no such column */
     const ups_comparison_row *rows;           /* all with a truth, or none */
@@ -25,6 +26,8 @@ typedef struct ups_comparison {
     int64_t height, width, row_stride, column_stride;
     ups_axis x, y;
     bool stretched; /* the axes have different units (space and time): the plots' shape is free */
+    const ups_colour_scale *values,
+        *errors; /* of all rows, and of what else is shown like them; NULL: each row's own */
 } ups_comparison;
 
 /* [given |] prediction [| truth | error], one line a row. Prediction and truth of a row share one scale; the error's is
@@ -48,6 +51,20 @@ typedef struct ups_profiles {
 
 void ups_draw_profiles(ups_figure *figure, ups_figure_kind kind, const ups_profiles *profiles);
 
+/* A 1D field at one time: prediction over truth, and beside them the error, whose title gives its nRMSE. */
+typedef struct ups_curves {
+    const char *title, *moment; /* as in ups_comparison */
+    const double *x;            /* (points) */
+    int64_t points, stride;
+    const char *x_label, *y_label;
+    const float *prediction,
+        *truth;         /* (points), `stride` apart; truth NULL: there is none, neither is an error drawn */
+    const float *error; /* prediction − truth, one behind the other */
+    ups_colour_scale values, errors; /* what the y axes show at least */
+} ups_curves;
+
+void ups_draw_curves(ups_figure *figure, ups_figure_kind kind, const ups_curves *curves);
+
 /* A trajectory of latents, (times, tokens, dim): maps of token and channel on one scale at up to four times, and below
  * them the channels of the middle token over time. `time` (times). */
 typedef struct ups_latent_picture {
@@ -61,8 +78,9 @@ typedef struct ups_latent_picture {
 ups_status ups_draw_latents(ups_figure *figure, ups_figure_kind kind, const ups_latent_picture *latents,
                             ups_error *error);
 
-/* The figure's own title, in the upper left corner; plots begin UPS_PICTURE_TITLE below the figure's top. */
+/* The figure's own title, in the upper left corner, and a moment in the right one (NULL: none); plots begin
+ * UPS_PICTURE_TITLE below the figure's top. */
 enum { UPS_PICTURE_TITLE = 30 };
-void ups_draw_title(const ups_figure *figure, const char *title);
+void ups_draw_title(const ups_figure *figure, const char *title, const char *moment);
 
 #endif

@@ -221,8 +221,8 @@ static void cells_of(int64_t index, int64_t pixels, int64_t cells, int64_t part[
     part[1] = ((index + 1) * cells + pixels - 1) / pixels;
 }
 
-static int64_t pixels_of(double length, int64_t cells) {
-    const int64_t room = (int64_t)(UPS_FIGURE_DENSITY * length);
+static int64_t pixels_of(const ups_figure *figure, double length, int64_t cells) {
+    const int64_t room = (int64_t)(figure->density * length);
     return cells < room ? cells : room;
 }
 
@@ -248,8 +248,8 @@ enum { COLOURS = 256 }; /* steps of a map; the middle of it is one of their ends
 
 void ups_plot_field(const ups_figure *figure, const ups_plot *plot, const ups_field *field,
                     const ups_colour_scale *scale) {
-    const int64_t width = pixels_of(plot->area.width, field->columns),
-                  height = pixels_of(plot->area.height, field->rows);
+    const int64_t width = pixels_of(figure, plot->area.width, field->columns),
+                  height = pixels_of(figure, plot->area.height, field->rows);
     cairo_surface_t *image = cairo_image_surface_create(CAIRO_FORMAT_RGB24, (int)width, (int)height);
     unsigned char *bytes = cairo_image_surface_get_data(image);
     const bool upward = plot->y.low < plot->y.high;

@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "train/config/load.h"
 #include "train/data/tasks.h"
+#include "train/metrics.h"
 #include "train/run_lock.h"
 #include <errno.h>
 #include <stdio.h>
@@ -260,6 +261,15 @@ static ups_status copy_config(const char *replacing, const char *output, ups_err
     return status;
 }
 
+/* TensorBoard's view of the metrics that are in place. */
+static ups_status show_metrics(const char *output, ups_error *error) {
+    char *metrics = within(output, "metrics.jsonl");
+    ups_status status = metrics ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    if (status == UPS_OK && ups_path_exists(metrics)) status = ups_metrics_show(metrics, error);
+    free(metrics);
+    return status;
+}
+
 static ups_status settle(const char *output, const char *replacing, ups_error *error) {
     static const char *const files[] = {"normalisation.json", "metrics.jsonl", "state.json"};
     unsigned stages;
@@ -277,6 +287,7 @@ static ups_status settle(const char *output, const char *replacing, ups_error *e
     for (size_t f = 0; f < sizeof files / sizeof *files && status == UPS_OK; f++) {
         status = move_part(replacing, output, files[f], error);
     }
+    if (status == UPS_OK) status = show_metrics(output, error);
     if (status == UPS_OK) status = copy_config(replacing, output, error);
     if (status == UPS_OK) status = ups_remove_tree_at_once(replacing, error);
     json_decref(redo);

@@ -1,0 +1,96 @@
+#include "tools/report/rollouts/subject.h"
+
+#include "base/files.h"
+#include <stdio.h>
+
+static int dims_of(const ups_rollouts *rollouts) {
+    return rollouts->task->geometry.dims;
+}
+
+/* Along the last axis of a grid in 3D. */
+static int64_t middle_plane(const ups_rollouts *rollouts) {
+    return dims_of(rollouts) == 3 ? rollouts->grid[2] / 2 : 0;
+}
+
+const float *ups_rollout_frame(const ups_rollout_subject *s, const float *frames, int64_t frame) {
+    const int64_t channels = s->rollouts->task->geometry.channels;
+    return frames + (frame * s->rollouts->points + middle_plane(s->rollouts)) * channels + s->channel;
+}
+
+int64_t ups_rollout_shown_frames(const ups_rollouts *rollouts) {
+    return rollouts->truth_frames > 0 ? rollouts->truth_frames : rollouts->frames;
+}
+
+void ups_rollout_picture_path(const ups_rollout_subject *s, const char *kind, char path[UPS_ROLLOUT_PATH]) {
+    snprintf(path, UPS_ROLLOUT_PATH, "%s/%s-%lld-%s%s.png", s->directory, s->rollouts->task->name, (long long)s->id,
+             s->field, kind);
+    (*s->written)++;
+}
+
+static const char *axis_name(const ups_rollouts *rollouts, int axis) {
+    static const char *const usual[] = {"x", "y", "z"};
+    const char *name = rollouts->task->geometry.axis_names[axis];
+    return name ? name : usual[axis];
+}
+
+ups_axis ups_rollout_space_axis(const ups_rollouts *rollouts, int axis, char label[UPS_AXIS_LABEL]) {
+    return (ups_axis){.low = rollouts->low[axis],
+                      .high = rollouts->high[axis],
+                      .label =
+                          ups_axis_label(label, axis_name(rollouts, axis), rollouts->task->geometry.axis_units[axis])};
+}
+
+ups_comparison ups_rollout_frames_comparison(const ups_rollout_subject *s, char labels[2][UPS_AXIS_LABEL]) {
+    const ups_rollouts *r = s->rollouts;
+    const int64_t row_stride = r->task->geometry.channels * (dims_of(r) == 3 ? r->grid[2] : 1);
+    return (ups_comparison){.title = s->title,
+                            .prediction_name = "prediction",
+                            .truth_name = "truth",
+                            .height = r->grid[1],
+                            .width = r->grid[0],
+                            .row_stride = row_stride,
+                            .column_stride = r->grid[1] * row_stride,
+                            .x = ups_rollout_space_axis(r, 0, labels[0]),
+                            .y = ups_rollout_space_axis(r, 1, labels[1])};
+}
+
+const float *ups_rollout_given(const ups_rollout_subject *s, char name[UPS_GIVEN_NAME]) {
+    const ups_rollouts *r = s->rollouts;
+    if (r->truth_frames == 0) return NULL;
+    for (int64_t c = 0; c < r->task->geometry.channels; c++) {
+        if (r->solution[c]) continue;
+        snprintf(name, UPS_GIVEN_NAME, "%s (given)", r->task->source->channel_names[c]);
+        return ups_rollout_frame(s, s->rollout->truth, 0) + (c - s->channel); /* of frame 0: it is the same in all */
+    }
+    return NULL;
+}
+
+/* "turbulence, sample 3: density, z = 0.5" */
+static void name_subject(ups_rollout_subject *s) {
+    const ups_rollouts *r = s->rollouts;
+    int used = snprintf(s->title, sizeof s->title, "%s, %s: %s", r->task->name, s->rollout->sample.name, s->field);
+    if (dims_of(r) == 3 && used > 0 && (size_t)used < sizeof s->title)
+        snprintf(s->title + used, sizeof s->title - (size_t)used, ", %s = %.4g", axis_name(r, 2),
+                 ups_rollouts_coordinate(r, 2, middle_plane(r)));
+}
+
+ups_status ups_rollout_each_subject(const char *directory, const ups_rollouts *rollouts, const int64_t *ids,
+                                    ups_rollout_draw draw, int rate, int *written, ups_error *error) {
+    *written = 0;
+    UPS_TRY(ups_make_directories(directory, error));
+    for (int64_t i = 0; i < rollouts->count; i++) {
+        for (int64_t c = 0; c < rollouts->task->geometry.channels; c++) {
+            if (!rollouts->solution[c]) continue;
+            ups_rollout_subject s = {.rollouts = rollouts,
+                                     .rollout = &rollouts->list[i],
+                                     .channel = c,
+                                     .directory = directory,
+                                     .field = rollouts->task->source->channel_names[c],
+                                     .id = ids[rollouts->list[i].position],
+                                     .written = written};
+            name_subject(&s);
+            UPS_TRY(draw(&s, rate, error));
+        }
+    }
+    return UPS_OK;
+}

@@ -1,0 +1,44 @@
+/* What pictures and animations of rollouts are of: one field of one trajectory. */
+#ifndef UPS_TOOLS_REPORT_ROLLOUTS_SUBJECT_H
+#define UPS_TOOLS_REPORT_ROLLOUTS_SUBJECT_H
+
+#include "tools/report/pictures.h"
+#include "train/evaluation/rollout.h"
+
+typedef struct ups_rollout_subject {
+    const ups_rollouts *rollouts;
+    const ups_rollout *rollout;
+    int64_t channel;
+    const char *directory, *field;
+    char title[256];
+    int64_t id;
+    int *written;
+} ups_rollout_subject;
+
+typedef ups_status (*ups_rollout_draw)(const ups_rollout_subject *subject, int rate, ups_error *error);
+
+/* Calls `draw` for every trajectory and every field that changes in time, with `directory` made. `ids[position]` name
+ * trajectories in files' names; `written` begins at 0. `rate` goes to `draw`: of animations (animations.h). */
+ups_status ups_rollout_each_subject(const char *directory, const ups_rollouts *rollouts, const int64_t *ids,
+                                    ups_rollout_draw draw, int rate, int *written, ups_error *error);
+
+/* DIRECTORY/TASK-ID-FIELDKIND.png, which is counted as written. */
+enum { UPS_ROLLOUT_PATH = 4096 };
+void ups_rollout_picture_path(const ups_rollout_subject *subject, const char *kind, char path[UPS_ROLLOUT_PATH]);
+
+/* The field in a frame of the rollout's prediction or truth; in 3D in the middle plane along z. Points are `channels`
+ * apart along the last axis. */
+const float *ups_rollout_frame(const ups_rollout_subject *subject, const float *frames, int64_t frame);
+/* Frames that there are to be shown: with a truth, where there is any. */
+int64_t ups_rollout_shown_frames(const ups_rollouts *rollouts);
+
+/* A comparison of frames in 2D, or of planes in 3D, without its rows. `labels` hold what the axes say. */
+ups_comparison ups_rollout_frames_comparison(const ups_rollout_subject *subject, char labels[2][UPS_AXIS_LABEL]);
+/* The first field that never changes, which predictions were made from (Darcy's coefficient), as the rows' `given`;
+ * NULL where there is none. Its name for the column goes to `name`. */
+enum { UPS_GIVEN_NAME = 64 };
+const float *ups_rollout_given(const ups_rollout_subject *subject, char name[UPS_GIVEN_NAME]);
+
+ups_axis ups_rollout_space_axis(const ups_rollouts *rollouts, int axis, char label[UPS_AXIS_LABEL]);
+
+#endif
