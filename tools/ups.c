@@ -52,7 +52,7 @@ static const ups_command commands[] = {
     {"compare", "which of two runs is better, trajectory by trajectory", ups_cmd_compare},
     {"rollout", "predict trajectories: HDF5, NetCDF and pictures", ups_cmd_rollout},
     {"export", "write a trained model as one file, for Python, C and PyTorch", ups_cmd_export},
-    {"report", "a run as a page of HTML: curves of training, errors, configuration", ups_cmd_report},
+    {"report", "a run as a page of HTML: curves of training, errors, fields", ups_cmd_report},
     {"config", "configurations: init, show, check, keys, schema", ups_cmd_config},
     {"bench", "measure one part alone: codec, encode, io, loader, step", run_bench},
     {"doctor", "what this machine can do, and what to change", ups_cmd_doctor},

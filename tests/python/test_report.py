@@ -1,11 +1,17 @@
 """`ups report`: a run's page, held against metrics.jsonl and evaluation.json; of runs that have just begun, and of files that are damaged."""
 
+import base64
+import io
 import json
 import os
 import re
 from pathlib import Path
 
+import h5py
+import numpy as np
 import pytest
+import scipy.stats
+from PIL import Image
 
 from commands import one_sentence
 from pages import Page
@@ -55,6 +61,23 @@ def test_the_page_shows_each_stage_and_what_the_operator_does(runs, trained):
             if horizon["windows"]:
                 assert f"{horizon['model']['nrmse']:.3g}" in text
     assert "samples_per_shard: 2" in page.text()  # the configuration
+    fields = [svg["aria-label"] for svg in page.svgs if re.search(r", tensor\[\d+\]: u$", svg["aria-label"])]
+    assert [label.partition(",")[0] for label in fields] == ["advection", "darcy"] and "fields" in page.ids
+
+
+def test_fields_are_those_of_rollouts(runs, trained, scratch):
+    """A field is a picture of one pixel a value, whose colours are the lighter the larger it is; time rises."""
+    path = os.path.join(scratch, "page.html")
+    runs.must("report", trained, "-o", path)
+    runs.must("rollout", trained, "--task", "advection", "--sample", "0", "-o", os.path.join(scratch, "r.h5"))
+    page = Path(path).read_text()
+    picture = page[page.index('aria-label="advection, tensor['):]
+    panels = [Image.open(io.BytesIO(base64.b64decode(data))).convert("L") for data in re.findall('data:image/png;base64,([^"]+)"', picture)[:2]]
+    with h5py.File(os.path.join(scratch, "r.h5")) as file:
+        for panel, name in zip(panels, ("tensor", "truth")):
+            values = file[name][0]
+            assert panel.size == values.shape[::-1]
+            assert scipy.stats.spearmanr(np.asarray(panel)[::-1].ravel(), values.ravel()).statistic > 0.99
 
 
 def test_it_is_evaluated_once(runs, trained, scratch):

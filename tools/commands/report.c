@@ -5,6 +5,7 @@
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/config_mistakes.h"
+#include "tools/report/rollouts/pictures.h"
 #include "tools/report/run_report.h"
 #include "train/config/load.h"
 #include "train/evaluation/document.h"
@@ -23,12 +24,13 @@ static const ups_option options[] = {
 static const ups_usage usage = {
     "report",
     "CONFIG|RUN",
-    "writes a run as a page of HTML: how training went, what the operator does, the configuration",
+    "writes a run as a page of HTML: how training went, errors and fields of the operator, the configuration",
     options,
     sizeof options / sizeof *options,
     "The page needs nothing but a browser. It may be asked for while a run is training: it shows the losses so far.\n"
     "Once the operator is trained, the page has what `ups eval` says of it, which is evaluated first where the run's\n"
-    "evaluation.json is not of the models, data and settings as they are now.\n"
+    "evaluation.json is not of the models, data and settings as they are now; and fields of the first held-out\n"
+    "trajectory of each task, rolled out.\n"
     "\nExamples:\n"
     "  ups report runs/quickstart\n"
     "  ups report runs/quickstart -o report.html"};
@@ -68,6 +70,41 @@ static ups_status evaluate(const ups_arguments *arguments, json_t **document, up
     return status;
 }
 
+/* The first held-out trajectory of a task. */
+static ups_status show_task(const ups_session *session, int index, const ups_surrogate_files *files, ups_html *page,
+                            ups_error *error) {
+    const ups_task *task = &session->tasks->task[index];
+    const ups_rollout_request request = {.samples = task->splits.samples[ups_task_held_out(task)], .count = 1};
+    ups_surrogate *surrogate = NULL;
+    ups_rollouts rollouts = {0};
+    int shown = 0;
+    ups_status status = ups_surrogate_open(session->config, session->tasks, index, session->device, files,
+                                           (ups_surrogate_use){.states = 1, .at_grid_points = true}, &surrogate, error);
+    if (status == UPS_OK)
+        status = ups_rollouts_run(session->config, session->tasks, index, &request, surrogate, &rollouts, error);
+    if (status == UPS_OK) status = ups_rollout_show(page, &rollouts, &shown, error);
+    ups_rollouts_free(&rollouts);
+    ups_surrogate_close(surrogate);
+    return status;
+}
+
+static ups_status show_fields(void *context, ups_html *page, ups_error *error) {
+    const ups_arguments *arguments = context;
+    ups_session session;
+    ups_surrogate_files files = {0};
+    ups_status status = ups_session_open(arguments->operands[0], arguments->overrides, arguments->override_count, false,
+                                         &session, error);
+    if (status == UPS_OK) status = ups_session_settle_precision(&session, error);
+    if (status == UPS_OK) status = ups_surrogate_find(session.config, NULL, &files, error);
+    if (status == UPS_OK) status = ups_session_normalise(&session, files.autoencoder, error);
+    if (status == UPS_OK) status = ups_tasks_condition_as_trained(session.tasks, files.op, error);
+    for (int t = 0; status == UPS_OK && t < session.tasks->count; t++)
+        status = show_task(&session, t, &files, page, error);
+    ups_surrogate_files_free(&files);
+    ups_session_close(&session);
+    return status;
+}
+
 static bool is_trained(const ups_run_config *config) {
     char *path = ups_run_model_path(config, UPS_STAGE_OPERATOR);
     const bool trained = path && ups_path_exists(path);
@@ -85,7 +122,8 @@ static ups_status write_page(const ups_arguments *arguments, const ups_run_confi
     ups_run_facts facts = {.run = config->output,
                            .metrics = metrics,
                            .unevaluated = "The operator is not trained yet.",
-                           .configuration = text};
+                           .configuration = text,
+                           .context = (void *)arguments};
     if (status == UPS_OK && is_trained(config)) {
         const ups_status made = evaluate(arguments, &document, &failure);
         if (made == UPS_ERR_CANCELLED) status = ups_fail(error, made, "%s", failure.message);
@@ -94,6 +132,7 @@ static ups_status write_page(const ups_arguments *arguments, const ups_run_confi
             if (status == UPS_OK) ups_log(UPS_LOG_WARNING, "the page has no evaluation: %s", failure.message);
         }
         facts.evaluation = document;
+        if (document) facts.show_fields = show_fields;
     }
     if (status == UPS_OK) status = ups_run_report(&facts, output, error);
     *evaluated = document != NULL;

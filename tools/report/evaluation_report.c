@@ -91,7 +91,7 @@ static void write_table(ups_html *html, const json_t *task) {
                           "<em>persistence</em> repeats the start; <em>reconstruction</em> is the autoencoder alone."
                           "</caption><thead><tr>");
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
-        ups_html_markup(html, "<th scope=\"col\">%s</th>", columns[i]);
+        ups_html_markup(html, "<th scope=\"col\"%s>%s</th>", i == 1 ? " class=\"words\"" : "", columns[i]);
     ups_html_markup(html, "</tr></thead><tbody>\n");
     const json_t *horizons = json_object_get(task, "horizons");
     for (size_t i = 0; i < json_array_size(horizons); i++) write_horizon(html, json_array_get(horizons, i));
@@ -122,7 +122,8 @@ static void write_gates(ups_html *html, json_t *gates) {
                           "<table><caption>Whether whole rollouts are physically admissible: of each gate the worst "
                           "value over all trajectories and fields, and its limit.</caption><thead><tr>"
                           "<th scope=\"col\">gate</th><th scope=\"col\">worst</th><th scope=\"col\">limit</th>"
-                          "<th scope=\"col\">result</th><th scope=\"col\">where</th></tr></thead><tbody>\n");
+                          "<th scope=\"col\" class=\"words\">result</th><th scope=\"col\" "
+                          "class=\"words\">where</th></tr></thead><tbody>\n");
     const char *gate;
     json_t *result;
     json_object_foreach(gates, gate, result) {

@@ -255,20 +255,42 @@ static void write_evaluation(ups_html *html, const ups_run_facts *facts) {
     ups_html_markup(html, "</section>\n");
 }
 
+static void write_links(ups_html *html, const ups_run_facts *facts) {
+    ups_html_markup(html, "<p><a href=\"#training\">Training</a> · <a href=\"#evaluation\">Evaluation</a> · ");
+    if (facts->show_fields) ups_html_markup(html, "<a href=\"#fields\">Fields</a> · ");
+    ups_html_markup(html, "<a href=\"#configuration\">Configuration</a></p>\n");
+}
+
+static ups_status write_fields(ups_html *html, const ups_run_facts *facts, ups_error *error) {
+    if (!facts->show_fields) return UPS_OK;
+    ups_html_markup(html,
+                    "<section><h2 id=\"fields\">Fields</h2>\n<p>The first held-out trajectory of each task, rolled "
+                    "out from its given frames.</p>\n");
+    ups_status status = facts->show_fields(facts->context, html, error);
+    ups_html_markup(html, "</section>\n");
+    return status;
+}
+
+static void write_configuration(ups_html *html, const ups_run_facts *facts) {
+    ups_html_markup(html,
+                    "<section><h2 id=\"configuration\">Configuration</h2>\n<details><summary>config.yaml</summary>"
+                    "<pre>");
+    ups_html_text(html, facts->configuration);
+    ups_html_markup(html, "</pre></details></section>\n");
+}
+
 ups_status ups_run_report(const ups_run_facts *facts, const char *path, ups_error *error) {
     ups_html html = {0};
     ups_page_begin(&html, "Run", facts->run);
-    ups_html_markup(&html, "<p><a href=\"#training\">Training</a> · <a href=\"#evaluation\">Evaluation</a> · "
-                           "<a href=\"#configuration\">Configuration</a></p>\n<div id=\"training\">");
+    write_links(&html, facts);
+    ups_html_markup(&html, "<div id=\"training\">");
     write_stages(&html, facts->metrics);
     ups_html_markup(&html, "</div>\n");
     write_evaluation(&html, facts);
-    ups_html_markup(
-        &html, "<section><h2 id=\"configuration\">Configuration</h2>\n<details><summary>config.yaml</summary><pre>");
-    ups_html_text(&html, facts->configuration);
-    ups_html_markup(&html, "</pre></details></section>\n");
+    ups_status status = write_fields(&html, facts, error);
+    write_configuration(&html, facts);
     ups_page_end(&html, "The numbers behind the charts are in the run's metrics.jsonl and evaluation.json.");
-    ups_status status = ups_html_publish(&html, path, error);
+    if (status == UPS_OK) status = ups_html_publish(&html, path, error);
     ups_html_free(&html);
     return status;
 }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "tools/report/html.h"
 
 /* What the page is made of; borrowed. */
 typedef struct ups_run_facts {
@@ -13,9 +14,12 @@ typedef struct ups_run_facts {
     const json_t *evaluation;  /* the document of `ups eval`; NULL: there is none */
     const char *unevaluated;   /* why, a sentence */
     const char *configuration; /* YAML */
+    /* Puts fields on the page, predicted and true; NULL: there are none to show. */
+    ups_status (*show_fields)(void *context, ups_html *page, ups_error *error);
+    void *context;
 } ups_run_facts;
 
-/* Publishes the page at `path`. Errors: UPS_ERR_MEMORY, UPS_ERR_IO. */
+/* Publishes the page at `path`. Errors: those of show_fields; UPS_ERR_MEMORY, UPS_ERR_IO. */
 ups_status ups_run_report(const ups_run_facts *facts, const char *path, ups_error *error);
 
 #endif

@@ -197,5 +197,6 @@ static ups_status draw(const ups_rollout_subject *subject, int rate, ups_error *
 
 ups_status ups_rollout_animations(const char *directory, const ups_rollouts *rollouts, const int64_t *ids, int rate,
                                   int *count, ups_error *error) {
-    return ups_rollout_each_subject(directory, rollouts, ids, draw, rate, count, error);
+    const ups_rollout_drawings drawings = {.directory = directory, .ids = ids, .rate = rate, .written = count};
+    return ups_rollout_each_subject(&drawings, rollouts, draw, error);
 }

@@ -8,8 +8,19 @@
 
 enum { MAXIMUM_PROFILES = 6, MAXIMUM_ROWS = 3, NAME_BYTES = 48 };
 
+static ups_figure_kind kind_of(const ups_rollout_subject *s) {
+    return s->page ? UPS_FIGURE_SVG : UPS_FIGURE_PNG;
+}
+
 static ups_status publish(const ups_rollout_subject *s, ups_figure *figure, const char *kind, ups_error *error) {
     char path[UPS_ROLLOUT_PATH];
+    if (s->page) {
+        ups_html_markup(s->page, "<div class=\"wide picture\">");
+        ups_figure_embed(figure, s->page, "field", s->title);
+        ups_html_markup(s->page, "</div>\n");
+        (*s->written)++;
+        return UPS_OK;
+    }
     ups_rollout_picture_path(s, kind, path);
     return ups_figure_publish(figure, path, error);
 }
@@ -58,7 +69,7 @@ static ups_status draw_space_time(const ups_rollout_subject *s, ups_error *error
                                  .y = time_axis(s, frames, labels[1]),
                                  .stretched = true};
     ups_figure figure;
-    ups_draw_comparison(&figure, UPS_FIGURE_PNG, &comparison);
+    ups_draw_comparison(&figure, kind_of(s), &comparison);
     return publish(s, &figure, "", error);
 }
 
@@ -86,7 +97,7 @@ static ups_status draw_profiles(const ups_rollout_subject *s, ups_error *error) 
                             .profiles = profiles,
                             .count = count};
     ups_figure figure;
-    ups_draw_profiles(&figure, UPS_FIGURE_PNG, &picture);
+    ups_draw_profiles(&figure, kind_of(s), &picture);
     free(x);
     return publish(s, &figure, "-profiles", error);
 }
@@ -114,7 +125,7 @@ static ups_status draw_frames(const ups_rollout_subject *s, ups_error *error) {
     comparison.rows = rows;
     comparison.row_count = count;
     ups_figure figure;
-    ups_draw_comparison(&figure, UPS_FIGURE_PNG, &comparison);
+    ups_draw_comparison(&figure, kind_of(s), &comparison);
     return publish(s, &figure, "", error);
 }
 
@@ -129,5 +140,17 @@ static ups_status draw(const ups_rollout_subject *s, int rate, ups_error *error)
 
 ups_status ups_rollout_pictures(const char *directory, const ups_rollouts *rollouts, const int64_t *ids, int *count,
                                 ups_error *error) {
-    return ups_rollout_each_subject(directory, rollouts, ids, draw, 0, count, error);
+    const ups_rollout_drawings drawings = {.directory = directory, .ids = ids, .written = count};
+    return ups_rollout_each_subject(&drawings, rollouts, draw, error);
+}
+
+/* Of what is in 1D a page has the map over space and time alone. */
+static ups_status draw_on_page(const ups_rollout_subject *s, int rate, ups_error *error) {
+    (void)rate;
+    return s->rollouts->task->geometry.dims > 1 ? draw_frames(s, error) : draw_space_time(s, error);
+}
+
+ups_status ups_rollout_show(ups_html *page, const ups_rollouts *rollouts, int *count, ups_error *error) {
+    const ups_rollout_drawings drawings = {.page = page, .written = count};
+    return ups_rollout_each_subject(&drawings, rollouts, draw_on_page, error);
 }

@@ -2,6 +2,7 @@
 #ifndef UPS_TOOLS_REPORT_ROLLOUTS_PICTURES_H
 #define UPS_TOOLS_REPORT_ROLLOUTS_PICTURES_H
 
+#include "tools/report/html.h"
 #include "train/evaluation/rollout.h"
 
 /* For every trajectory and every field that changes in time, into `directory` (made when absent), named by task,
@@ -11,5 +12,8 @@
  * alone. `count` receives how many were written. */
 ups_status ups_rollout_pictures(const char *directory, const ups_rollouts *rollouts, const int64_t *ids, int *count,
                                 ups_error *error);
+
+/* The same on a page, of 1D fields over space and time alone. */
+ups_status ups_rollout_show(ups_html *page, const ups_rollouts *rollouts, int *count, ups_error *error);
 
 #endif

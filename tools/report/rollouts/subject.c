@@ -74,22 +74,23 @@ static void name_subject(ups_rollout_subject *s) {
                  ups_rollouts_coordinate(r, 2, middle_plane(r)));
 }
 
-ups_status ups_rollout_each_subject(const char *directory, const ups_rollouts *rollouts, const int64_t *ids,
-                                    ups_rollout_draw draw, int rate, int *written, ups_error *error) {
-    *written = 0;
-    UPS_TRY(ups_make_directories(directory, error));
+ups_status ups_rollout_each_subject(const ups_rollout_drawings *drawings, const ups_rollouts *rollouts,
+                                    ups_rollout_draw draw, ups_error *error) {
+    *drawings->written = 0;
+    if (drawings->directory) UPS_TRY(ups_make_directories(drawings->directory, error));
     for (int64_t i = 0; i < rollouts->count; i++) {
         for (int64_t c = 0; c < rollouts->task->geometry.channels; c++) {
             if (!rollouts->solution[c]) continue;
             ups_rollout_subject s = {.rollouts = rollouts,
                                      .rollout = &rollouts->list[i],
                                      .channel = c,
-                                     .directory = directory,
+                                     .directory = drawings->directory,
+                                     .page = drawings->page,
                                      .field = rollouts->task->source->channel_names[c],
-                                     .id = ids[rollouts->list[i].position],
-                                     .written = written};
+                                     .id = drawings->ids ? drawings->ids[rollouts->list[i].position] : 0,
+                                     .written = drawings->written};
             name_subject(&s);
-            UPS_TRY(draw(&s, rate, error));
+            UPS_TRY(draw(&s, drawings->rate, error));
         }
     }
     return UPS_OK;

@@ -10,6 +10,7 @@ typedef struct ups_rollout_subject {
     const ups_rollout *rollout;
     int64_t channel;
     const char *directory, *field;
+    ups_html *page; /* that pictures go to; NULL: they are files */
     char title[256];
     int64_t id;
     int *written;
@@ -17,10 +18,19 @@ typedef struct ups_rollout_subject {
 
 typedef ups_status (*ups_rollout_draw)(const ups_rollout_subject *subject, int rate, ups_error *error);
 
-/* Calls `draw` for every trajectory and every field that changes in time, with `directory` made. `ids[position]` name
- * trajectories in files' names; `written` begins at 0. `rate` goes to `draw`: of animations (animations.h). */
-ups_status ups_rollout_each_subject(const char *directory, const ups_rollouts *rollouts, const int64_t *ids,
-                                    ups_rollout_draw draw, int rate, int *written, ups_error *error);
+/* Where drawings of rollouts go: files in `directory`, which is made, or a page. `ids[position]` name trajectories in
+ * files' names. `written` begins at 0. `rate` is of animations (animations.h). */
+typedef struct ups_rollout_drawings {
+    const char *directory; /* NULL: to the page */
+    ups_html *page;
+    const int64_t *ids; /* NULL: of a page */
+    int rate;
+    int *written;
+} ups_rollout_drawings;
+
+/* Calls `draw` for every trajectory and every field that changes in time. */
+ups_status ups_rollout_each_subject(const ups_rollout_drawings *drawings, const ups_rollouts *rollouts,
+                                    ups_rollout_draw draw, ups_error *error);
 
 /* DIRECTORY/TASK-ID-FIELDKIND.png, which is counted as written. */
 enum { UPS_ROLLOUT_PATH = 4096 };
