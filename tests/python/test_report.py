@@ -10,7 +10,6 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-import scipy.stats
 from PIL import Image
 
 from commands import one_sentence
@@ -77,7 +76,9 @@ def test_fields_are_those_of_rollouts(runs, trained, scratch):
         for panel, name in zip(panels, ("tensor", "truth")):
             values = file[name][0]
             assert panel.size == values.shape[::-1]
-            assert scipy.stats.spearmanr(np.asarray(panel)[::-1].ravel(), values.ravel()).statistic > 0.99
+            shown = np.asarray(panel, float)[::-1]
+            same, reversed_, moved = (np.corrcoef(shown.ravel(), other.ravel())[0, 1] for other in (values, values[::-1], np.roll(values, 1, axis=1)))
+            assert same > 0.98 and same > max(reversed_, moved) + 0.01
 
 
 def test_it_is_evaluated_once(runs, trained, scratch):
