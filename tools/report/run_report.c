@@ -226,7 +226,7 @@ static void write_stage(ups_html *html, const json_t *metrics, const char *stage
 /* In the order in which they began. */
 static void write_stages(ups_html *html, const json_t *metrics) {
     enum { MOST_STAGES = 16 };
-    const char *written[MOST_STAGES];
+    const char *written[MOST_STAGES] = {NULL};
     int count = 0;
     size_t index;
     json_t *line;

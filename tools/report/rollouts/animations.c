@@ -76,8 +76,9 @@ static void name_moment(const film *f, int64_t frame, char text[MOMENT_BYTES]) {
  * shape of a frame. */
 static ups_status find_scales(film *f, const ups_field *like, ups_error *error) {
     const ups_rollout *rollout = f->subject->rollout;
-    ups_field *values = malloc((size_t)f->count * 3 * sizeof *values), *differences = values + 2 * (size_t)f->count;
+    ups_field *values = malloc((size_t)f->count * 3 * sizeof *values);
     if (!values) return ups_fail(error, UPS_ERR_MEMORY, "no memory for an animation of %d frames", f->count);
+    ups_field *differences = values + 2 * (size_t)f->count;
     int count = 0;
     for (int i = 0; i < f->count; i++) {
         ups_field prediction = *like, truth = *like;
