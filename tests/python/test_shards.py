@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from commands import one_sentence, program
-from test_ranks import SAME, STEPS, SUMMED, Ranks, assert_same, good, left_a_checkpoint, look, place, pytestmark, stop, train  # noqa: F401
+from test_ranks import SAME, STEPS, SUMMED, TEXTS, Ranks, assert_same, good, left_a_checkpoint, look, place, pytestmark, stop, train  # noqa: F401
 from tiny_run import metrics
 
 SHARED = ("--set", "ranks.shard=optimizer")
@@ -81,31 +81,53 @@ def test_sums_of_shares_that_begin_during_backward_are_those_of_whole_gradients(
         left.append(models(folder))
     assert_same(left[1], left[0])
     for own, all_ in shares_told(said):
-        assert all_ > 10 and 0.4 < own / all_ < 0.6
+        assert all_ > 10 and 0.4 < own / all_ < (0.6 if kind == "adamw" else 0.7)  # with Muon each has a workspace
 
 
 @pytest.mark.parametrize("text", [SUMMED, SUMMED.replace("kind: adamw, ", "kind: muon, ").replace("precision: f32", "precision: bf16")], ids=["adamw", "muon"])
 def test_runs_that_share_in_the_same_sums_agree_within_rounding(runs, text):
     """Each adds up the norm of its own share, in other groups than one that has all."""
-    losses, weights = [], []
+    losses, norms, weights = [], [], []
     for options in ((), SHARED):
         config, folder = runs.config("near", text), runs.path("near")
         shutil.rmtree(folder, ignore_errors=True)
         good(train(4, config, *options))
         lines = metrics(folder)
         losses.append([line["loss"] for line in lines if "loss" in line])
+        norms.append([line["gradient_norm"] for line in lines if "gradient_norm" in line])
         weights.append(load_file(os.path.join(folder, "autoencoder.safetensors")))
-        assert all(line["gradient_norm"] > 0 for line in lines if "gradient_norm" in line)
-    assert np.allclose(*losses, rtol=2e-3)
-    assert np.allclose(losses[0][0], losses[1][0], rtol=1e-5)
+    assert np.allclose(*losses, rtol=2e-3) and np.allclose(*norms, rtol=2e-2)
+    assert np.allclose(losses[0][0], losses[1][0], rtol=1e-5) and np.allclose(norms[0][0], norms[1][0], rtol=1e-4)
     for name, values in weights[0].items():
         assert np.allclose(values, weights[1][name], rtol=1e-2, atol=1e-3), name
 
 
+def test_all_who_share_skip_the_steps_that_those_skip_who_do_not(runs):
+    """A gradient that overflows fp16 is seen by who has it in its share, and by nobody else."""
+    scales = []
+    for options in ((), SHARED):
+        config, folder = runs.config("half", TEXTS["fp16"].replace("log_every: 5", "log_every: 1")), runs.path("half")
+        shutil.rmtree(folder, ignore_errors=True)
+        good(train(4, config, *options, "--set", "ranks.reproducible=false", "--set", "operator.patience=0", "--set", "operator.losses.one_step.weight=100000"))
+        scales.append([(line["step"], line["loss_scale"], line["skipped"]) for line in metrics(folder) if "loss_scale" in line])
+    assert scales[0] == scales[1] and scales[0][-1][2] > 0
+
+
+def test_a_gradient_that_is_not_finite_ends_all_who_share(place):
+    at = place("adamw")
+    sets = ("--set", "ranks.reproducible=false", "--set", "autoencoder.optimizer.learning_rate=10", "--set", "autoencoder.optimizer.clip=0",
+            "--set", "autoencoder.optimizer.warmup_steps=0", "--set", "autoencoder.optimizer.weight_decay=10", "--set", "autoencoder.steps=4000")
+    sentences = []
+    for options in ((), SHARED):
+        at.clear()
+        sentences.append(one_sentence(train(4, at.config, *sets, *options), "is not finite; the batch held "))
+    assert sentences[0] == sentences[1]
+
+
 # ---- stopped, and gone on with by others ----
 
-@pytest.mark.parametrize("ranks, then, stage", [(4, 0, "operator"), (4, 2, "operator"), (2, 4, "autoencoder")])
-@pytest.mark.parametrize("shares", [(True, False), (False, True), (True, True)], ids=["sharing first", "sharing then", "sharing always"])
+@pytest.mark.parametrize("ranks, then, stage, shares", [(4, 0, "operator", (True, False)), (4, 2, "operator", (True, True)), (4, 2, "operator", (True, False)),
+                                                        (2, 4, "autoencoder", (False, True)), (2, 4, "autoencoder", (True, True))])
 def test_whoever_stops_a_run_any_number_goes_on_sharing_or_not(place, ranks, then, stage, shares):
     at = place("muon")
     first, second = (SHARED if shared else ("--set", "ranks.shard=none") for shared in shares)

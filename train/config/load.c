@@ -472,12 +472,11 @@ static const ups_config_key run_keys[] = {
                    "processes, for a sum a micro-batch instead of one a step"),
                KEY(CHOICE, "gradients", ranks.gradients, "auto", 0, 0,
                    "where they are summed over processes: nccl (by the cards, in their own memory), host (by MPI, in "
-                   "the host's), auto (nccl where all have cards and NCCL, and reproducible is false)",
+                   "the host's), auto (nccl where all have cards and NCCL, reproducible is false and shard none)",
                    .choices = gradient_paths, .neutral = true),
                KEY(CHOICE, "shard", ranks.shard, "none", 0, 0,
-                   "what each process keeps a share of instead of all: optimizer (moments and the average of the "
-                   "weights, by AdamW 12 bytes a parameter with an average and 8 without; weights are gathered after "
-                   "each step, in the host's memory), none",
+                   "what each process keeps a share of instead of all: optimizer (moments, 8 bytes a parameter that "
+                   "AdamW moves and 4 of Muon's, and the average of the weights, 4 bytes), none",
                    .choices = shardings, .neutral = true)),
     {.name = "data", .type = UPS_CONFIG_SECTION, .keys = data_keys},
     KEY(SECTION, "tasks", tasks, NULL, 0, 0, NULL, .keys = task_keys,
