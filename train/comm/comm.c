@@ -194,7 +194,7 @@ static bool wait_for_exchange(ups_comm *comm, int code, const char *what) {
         if (code != 0) fail_with(comm, code, what);
         if (code != 0 || ended) return code == 0;
         end_all_if_asked(comm);
-        if (ups_cancel_requested() && comm->place.rank == 0) { /* the others hold nothing that would be lost */
+        if (ups_cancel_requested() && comm->place.rank == 0) { /* which ends the others */
             if (stopping == 0) stopping = ups_now();
             if (ups_now() - stopping > PATIENCE) {
                 comm->status =
@@ -212,9 +212,10 @@ static bool wait_for_exchange(ups_comm *comm, int code, const char *what) {
     }
 }
 
+/* Also for nothing there is a place. */
 static bool grow(ups_comm *comm, float **memory, int64_t *has, int64_t wants) {
-    if (*has >= wants) return true;
-    float *grown = realloc(*memory, (size_t)wants * sizeof *grown);
+    if (*memory && *has >= wants) return true;
+    float *grown = realloc(*memory, (size_t)(wants + 1) * sizeof *grown);
     if (!grown) {
         comm->status =
             ups_fail(&comm->error, UPS_ERR_MEMORY, "no memory to exchange %lld numbers in", (long long)wants);
