@@ -194,6 +194,24 @@ CLAIM(matrices_of_a_deep_model_cost_every_share_the_same) {
     ups_parameters_destroy(parameters);
 }
 
+/* One costs as much as two; dealt out in another order they do not come out even. */
+CLAIM(dear_matrices_are_dealt_out_first_and_those_of_a_tensor_one_by_one) {
+    const shape uneven[] = {{"small", 2, {32, 16}, 0, MATRICES(2)}, {"large", 2, {16, 40}, 0, MATRICES(1)}};
+    const shape four[] = {{"four", 2, {64, 16}, 0, MATRICES(4)}};
+    ups_parameters *models[] = {make_parameters(uneven, 2), make_parameters(four, 1)};
+    for (int m = 0; m < 2; m++) {
+        ups_shares shares;
+        int64_t elements[2];
+        double cost[2], dearest;
+        ups_parameters_place(models[m]);
+        ok(ups_shares_find(models[m], 2, true, &shares, &failure));
+        weigh(&shares, models[m], 0, elements, cost, &dearest);
+        assert_true(cost[0] == cost[1] && cost[0] > 0);
+        ups_shares_free(&shares);
+        ups_parameters_destroy(models[m]);
+    }
+}
+
 CLAIM(a_large_tensor_is_of_all_shares_in_every_run) {
     enum { COUNT = 4 };
     const int64_t run = UPS_SHARE_RUN, size[] = {5 * run + 64};
