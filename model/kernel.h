@@ -67,13 +67,15 @@ typedef enum ups_update_rule {
 /* One pass of an optimizer over a parameter group, EMA and the compute copy included. Learning rate, bias corrections,
  * the gradients' scale and whether to skip are the update's. */
 typedef struct ups_range {
-    int64_t offset, count; /* elements of the flat buffers */
-    int64_t second;        /* where its second moment begins in moments[1], which may hold less than all parameters */
+    int64_t offset, count; /* elements of values, gradients and their copy: the flat buffers */
+    int64_t kept, second;  /* where its elements begin in moments[0] and the average, and in moments[1]: these may hold
+                              less than all parameters */
 } ups_range;
 
 /* Matrices one after the other in the flat buffers, each row-major. */
 typedef struct ups_matrices {
     int64_t offset, count, rows, columns;
+    int64_t kept; /* as of a range */
 } ups_matrices;
 
 typedef struct ups_optimizer_call {
@@ -85,7 +87,7 @@ typedef struct ups_optimizer_call {
                                      the work is done: shapes are known when it is issued */
     int32_t matrices_count;
     void *workspace;                        /* Muon: as large as `matrices_workspace` says; contents undefined */
-    float *values, *gradients, *moments[2]; /* flat buffers; moments that the rule has not are NULL */
+    float *values, *gradients, *moments[2]; /* moments that the rule has not are NULL */
     float *ema;                             /* NULL: none */
     uint16_t *compute;                      /* the copy in `compute_dtype` (weights.h); NULL: none */
     ups_dtype compute_dtype;

@@ -407,7 +407,8 @@ static void remove_older(const char *directory, const ups_training_state *state)
 
 /* The tensors tell their step, too. */
 static ups_status save_tensors(const char *path, const ups_training_state *state, ups_parameters *parameters,
-                               const ups_parameter_buffer *buffers, int count, ups_error *error) {
+                               const ups_parameter_buffer *buffers, int count, const ups_parameter_gather *gather,
+                               ups_error *error) {
     char step[24];
     snprintf(step, sizeof step, "%lld", (long long)state->step);
     json_t *metadata = state->origin ? json_copy((json_t *)state->origin) : json_object();
@@ -415,7 +416,7 @@ static ups_status save_tensors(const char *path, const ups_training_state *state
         json_decref(metadata);
         return ups_fail(error, UPS_ERR_MEMORY, "%s: out of memory", path);
     }
-    ups_status status = ups_parameters_save_buffers(parameters, NULL, buffers, count, metadata, path, error);
+    ups_status status = ups_parameters_save_buffers(parameters, NULL, buffers, count, gather, metadata, path, error);
     json_decref(metadata);
     return status;
 }
@@ -433,17 +434,9 @@ static ups_status check_step(const char *path, int64_t expected, ups_error *erro
     return status;
 }
 
-ups_status ups_checkpoint_save(const char *directory, const ups_training_state *state, ups_parameters *parameters,
-                               ups_optimizer *optimizer, ups_error *error) {
-    UPS_TRY(ups_make_directories(directory, error));
-    UPS_TRY(ups_remove_partials(directory, error));
-    char file[FILE_NAME], path[4096];
-    name_file(state->step, file);
-    snprintf(path, sizeof path, "%s/%s", directory, file);
-    ups_parameter_buffer buffers[MOST_BUFFERS];
-    int count = find_buffers(parameters, optimizer, buffers);
-    UPS_TRY(save_tensors(path, state, parameters, buffers, count, error));
-
+/* latest.json, which makes the step's tensors the latest ones. */
+static ups_status publish_latest(const char *directory, const char *file, const ups_training_state *state,
+                                 ups_parameters *parameters, ups_optimizer *optimizer, ups_error *error) {
     json_t *json = json_pack("{s:i, s:I, s:I, s:I, s:f, s:s}", "format", FORMAT, "step", (json_int_t)state->step,
                              "seed", (json_int_t)state->seed, "batch_size", (json_int_t)state->batch_size,
                              "running_loss", state->running_loss, "file", file);
@@ -465,25 +458,41 @@ ups_status ups_checkpoint_save(const char *directory, const ups_training_state *
         latest ? ups_json_publish(latest, json, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     json_decref(json);
     free(latest);
-    if (status == UPS_OK) remove_older(directory, state);
     return status;
 }
 
+ups_status ups_checkpoint_save(const char *directory, const ups_training_state *state, ups_parameters *parameters,
+                               ups_optimizer *optimizer, const ups_parameter_gather *gather, ups_error *error) {
+    const bool writes = !gather || gather->writes;
+    char file[FILE_NAME], path[4096];
+    if (writes) UPS_TRY(ups_make_directories(directory, error));
+    if (writes) UPS_TRY(ups_remove_partials(directory, error));
+    name_file(state->step, file);
+    snprintf(path, sizeof path, "%s/%s", directory, file);
+    ups_parameter_buffer buffers[MOST_BUFFERS];
+    int count = find_buffers(parameters, optimizer, buffers);
+    UPS_TRY(save_tensors(path, state, parameters, buffers, count, gather, error));
+    if (!writes) return UPS_OK;
+    UPS_TRY(publish_latest(directory, file, state, parameters, optimizer, error));
+    remove_older(directory, state);
+    return UPS_OK;
+}
+
 ups_status ups_checkpoint_save_best(const char *directory, const ups_training_state *state, ups_parameters *parameters,
-                                    ups_optimizer *optimizer, ups_error *error) {
+                                    ups_optimizer *optimizer, const ups_parameter_gather *gather, ups_error *error) {
     char path[4096], step[24], score[40];
-    UPS_TRY(ups_make_directories(directory, error));
+    if (!gather || gather->writes) UPS_TRY(ups_make_directories(directory, error));
     snprintf(path, sizeof path, "%s/" BEST_FILE, directory);
     snprintf(step, sizeof step, "%lld", (long long)state->best.step);
     snprintf(score, sizeof score, "%.17g", state->best.score);
     ups_parameter_buffer buffers[2] = {{.prefix = "", .values = ups_parameters_values(parameters)},
-                                       {.prefix = "ema.", .values = ups_optimizer_average(optimizer)}};
+                                       ups_optimizer_average_buffer(optimizer)};
     json_t *metadata = state->origin ? json_copy((json_t *)state->origin) : json_object();
     bool had = metadata && json_object_set_new(metadata, STEP_KEY, json_string(step)) == 0 &&
                json_object_set_new(metadata, SCORE_KEY, json_string(score)) == 0;
-    ups_status status =
-        had ? ups_parameters_save_buffers(parameters, NULL, buffers, buffers[1].values ? 2 : 1, metadata, path, error)
-            : ups_fail(error, UPS_ERR_MEMORY, "%s: out of memory", path);
+    ups_status status = had ? ups_parameters_save_buffers(parameters, NULL, buffers, buffers[1].values ? 2 : 1, gather,
+                                                          metadata, path, error)
+                            : ups_fail(error, UPS_ERR_MEMORY, "%s: out of memory", path);
     json_decref(metadata);
     return status;
 }
@@ -652,8 +661,9 @@ ups_status ups_checkpoint_precision(const char *directory, ups_precision *precis
 }
 
 ups_status ups_model_export(const char *path, ups_parameters *parameters, ups_optimizer *optimizer,
-                            const json_t *origin, ups_error *error) {
-    float *average = optimizer ? ups_optimizer_average(optimizer) : NULL;
-    ups_parameter_buffer weights = {.prefix = "", .values = average ? average : ups_parameters_values(parameters)};
-    return ups_parameters_save_buffers(parameters, NULL, &weights, 1, origin, path, error);
+                            const ups_parameter_gather *gather, const json_t *origin, ups_error *error) {
+    ups_parameter_buffer weights = {.values = ups_parameters_values(parameters)};
+    if (optimizer && ups_optimizer_average(optimizer)) weights = ups_optimizer_average_buffer(optimizer);
+    weights.prefix = "";
+    return ups_parameters_save_buffers(parameters, NULL, &weights, 1, gather, origin, path, error);
 }

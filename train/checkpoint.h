@@ -53,8 +53,10 @@ typedef struct ups_training_state {
 } ups_training_state;
 
 bool ups_checkpoint_exists(const char *directory);
+/* `gather`, here and below: of an optimizer that keeps a share of the parameters (parameters.h); then all processes
+ * call it, and one writes. NULL: this one has all, and writes. */
 ups_status ups_checkpoint_save(const char *directory, const ups_training_state *state, ups_parameters *parameters,
-                               ups_optimizer *optimizer, ups_error *error);
+                               ups_optimizer *optimizer, const ups_parameter_gather *gather, ups_error *error);
 /* Fills the weights (compute copy refreshed), the optimizer's buffers and *state, which comes with the run's seed,
  * batch size, origin and sampling; then removes what a run killed while saving left beside it. UPS_ERR_IO when there is
  * none, UPS_ERR_FORMAT when it does not fit, UPS_ERR_STALE when it is of another seed or origin. */
@@ -67,7 +69,7 @@ ups_status ups_checkpoint_read(const char *directory, ups_training_state *state,
 
 /* Writes best.safetensors with the weights as they are: those of state->best. */
 ups_status ups_checkpoint_save_best(const char *directory, const ups_training_state *state, ups_parameters *parameters,
-                                    ups_optimizer *optimizer, ups_error *error);
+                                    ups_optimizer *optimizer, const ups_parameter_gather *gather, ups_error *error);
 
 /* Path of best.safetensors, or of the latest checkpoint's tensors where its last validation was better, or there is no
  * best one. UPS_ERR_IO when there is neither. Free with free(). */
@@ -96,6 +98,6 @@ ups_status ups_checkpoint_precision(const char *directory, ups_precision *precis
 /* The finished model: weights alone (the average where there is one) and its origin (NULL: none), as plain safetensors.
  */
 ups_status ups_model_export(const char *path, ups_parameters *parameters, ups_optimizer *optimizer,
-                            const json_t *origin, ups_error *error);
+                            const ups_parameter_gather *gather, const json_t *origin, ups_error *error);
 
 #endif

@@ -60,6 +60,11 @@ static bool leads(const loop *l) {
     return ups_comm_rank(l->options->comm) == 0;
 }
 
+/* Whether it has part in what is saved: where each keeps a share, all have. */
+static bool saves(const loop *l) {
+    return leads(l) || ups_exchange_gather(l->options->exchange);
+}
+
 static double running_mean(double mean, double value, bool first) {
     return first ? value : RUNNING_LOSS_DECAY * mean + (1 - RUNNING_LOSS_DECAY) * value;
 }
@@ -191,10 +196,10 @@ static ups_status note_score(loop *l, ups_error *error) {
     *best = (ups_best_score){.step = l->state.step, .score = l->state.score};
     memcpy(best->task, l->validated, sizeof best->task);
     const ups_loop_options *options = l->options;
-    if (!leads(l)) return UPS_OK;
+    if (!saves(l)) return UPS_OK;
     ups_device_range_begin(options->device, "checkpoint");
-    ups_status status =
-        ups_checkpoint_save_best(l->checkpoints, &l->state, options->parameters, options->optimizer, error);
+    ups_status status = ups_checkpoint_save_best(l->checkpoints, &l->state, options->parameters, options->optimizer,
+                                                 ups_exchange_gather(options->exchange), error);
     ups_device_range_end(options->device);
     return status;
 }
@@ -316,9 +321,10 @@ static ups_status validate(loop *l, bool due, ups_error *error) {
 static ups_status save(loop *l, ups_error *error) {
     const ups_loop_options *options = l->options;
     double began = ups_now();
-    if (!leads(l)) return UPS_OK;
+    if (!saves(l)) return UPS_OK;
     ups_device_range_begin(options->device, "checkpoint");
-    ups_status status = ups_checkpoint_save(l->checkpoints, &l->state, options->parameters, options->optimizer, error);
+    ups_status status = ups_checkpoint_save(l->checkpoints, &l->state, options->parameters, options->optimizer,
+                                            ups_exchange_gather(options->exchange), error);
     ups_device_range_end(options->device);
     double spent = ups_now() - began;
     l->line_began += spent;
@@ -402,11 +408,15 @@ static ups_status issue_step(loop *l, ups_error *error) {
     l->last_rate = ups_schedule_rate(&training->optimizer, l->issued, training->steps, l->state.plateau.cuts);
     for (int64_t round = 0; round < training->accumulation / ups_comm_size(options->comm); round++)
         UPS_TRY(issue_micro_batch(l, round, error));
-    UPS_TRY(ups_exchange_step(options->exchange, ups_optimizer_update(options->optimizer), l->trained, error));
+    UPS_TRY(ups_exchange_gradients(options->exchange, error));
+    if (ups_exchange_divides_gradients(options->exchange))
+        UPS_TRY(ups_optimizer_measure_norm(options->optimizer, error));
+    UPS_TRY(ups_exchange_results(options->exchange, ups_optimizer_update(options->optimizer), l->trained, error));
     ups_device_range_begin(options->device, "optimizer");
     ups_status status = ups_optimizer_step(options->optimizer, l->trained, error);
     ups_device_range_end(options->device);
     UPS_TRY(status);
+    UPS_TRY(ups_exchange_weights(options->exchange, error));
     l->issued++;
     return UPS_OK;
 }
@@ -493,13 +503,13 @@ static ups_status run(loop *l, ups_error *error) {
         bool last = l->issued == training->steps;
         bool logs = falls_due(l->issued, training->log_every),
              validates = falls_due(l->issued, training->validate_every);
-        bool saves = falls_due(l->issued, training->checkpoint_every);
-        UPS_TRY(settle(l, logs || validates || saves || last ? l->issued : l->issued - 1, error));
+        bool keeps = falls_due(l->issued, training->checkpoint_every);
+        UPS_TRY(settle(l, logs || validates || keeps || last ? l->issued : l->issued - 1, error));
         if (logs || last) UPS_TRY(write_line(l, logs, error));
         UPS_TRY(validates || last ? validate(l, validates, error) : advance(l, NULL, NULL, error));
         bool ends = !last && has_ended_early(l);
         if (ends && !logs) UPS_TRY(write_line(l, false, error));
-        if (saves || last || ends) UPS_TRY(save(l, error));
+        if (keeps || last || ends) UPS_TRY(save(l, error));
     }
     say_summary(l, l->state.step < training->steps);
     return UPS_OK;

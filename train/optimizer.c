@@ -19,11 +19,12 @@ typedef struct group {
     float weight_decay;
 } group;
 
-/* Where moments lie, by parameter; −1: it has none of these. */
-typedef struct places {
-    int64_t *first, *momentum, *second; /* of AdamW, of Muon, of AdamW again */
-    int64_t seconds;                    /* elements of all second moments */
-} places;
+/* Elements of the flat buffers that a buffer holds, one part behind the other. */
+typedef struct holding {
+    ups_parameter_part *parts;
+    int32_t count;
+    int64_t elements;
+} holding;
 
 /* Parameters that the same graphs train: where they lie in the flat buffers. */
 typedef struct parameter_set {
@@ -43,9 +44,11 @@ struct ups_optimizer {
     ups_optimizer_config config;
     ups_device *device;
     ups_parameters *parameters;
-    float *moments[MOMENTS], *average; /* the second moment only of what AdamW moves */
-    void *workspace;                   /* Muon's; NULL: none */
-    places places;
+    float *moments[MOMENTS], *average;
+    void *workspace;              /* Muon's; NULL: none */
+    holding kept, seconds;        /* first moments and averages; second moments, which only what AdamW moves has */
+    bool *by_matrix, *by_element; /* by parameter, of any share: Muon moves it, AdamW does */
+    bool norm_is_given;           /* steps do not measure it */
     parameter_set *sets;
     int32_t set_count;
     group *groups; /* those that are not empty */
@@ -58,8 +61,12 @@ struct ups_optimizer {
     ups_update_state state;
 };
 
+bool ups_optimizer_moves_matrices(const ups_optimizer_config *config) {
+    return config->kind == UPS_OPTIMIZER_MUON;
+}
+
 static bool is_by_matrix(const ups_optimizer_config *config, const ups_parameter *parameter) {
-    return config->kind == UPS_OPTIMIZER_MUON && parameter->init.matrices > 0;
+    return ups_optimizer_moves_matrices(config) && parameter->init.matrices > 0;
 }
 
 static group_kind kind_of(const ups_optimizer_config *config, const ups_parameter *parameter) {
@@ -67,63 +74,116 @@ static group_kind kind_of(const ups_optimizer_config *config, const ups_paramete
     return parameter->init.no_decay ? UNDECAYED : DECAYED;
 }
 
-/* Where it lies once all are placed. */
-static ups_matrices matrices_of(const ups_parameter *parameter) {
-    const int64_t count = parameter->init.matrices, columns = parameter->size[parameter->rank - 1];
-    return (ups_matrices){parameter->offset, count, parameter->elements / (count * columns), columns};
+/* ---- what is held ------------------------------------------------------------------------------------------------ */
+
+static ups_status begin_holding(holding *h, int32_t most, ups_error *error) {
+    h->parts = calloc((size_t)most + 1, sizeof *h->parts);
+    return h->parts ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "no memory for the optimizer's table");
 }
 
-/* Second moments are in the order of the flat buffers, one behind the other. */
-static ups_status place_moments(ups_optimizer *optimizer, ups_error *error) {
-    const ups_parameters *parameters = optimizer->parameters;
-    const int32_t count = ups_parameters_count(parameters);
-    places *at = &optimizer->places;
-    int64_t **const lists[] = {&at->first, &at->momentum, &at->second};
-    for (int i = 0; i < 3; i++) {
-        *lists[i] = calloc((size_t)count + 1, sizeof **lists[i]);
-        if (!*lists[i]) return ups_fail(error, UPS_ERR_MEMORY, "no memory for the optimizer's table");
-    }
-    for (int32_t k = 0; k < count; k++) {
-        const int32_t i = ups_parameters_placed(parameters, k);
-        const ups_parameter *parameter = ups_parameters_get(parameters, i);
-        const bool by_matrix = is_by_matrix(&optimizer->config, parameter);
-        at->first[i] = by_matrix ? -1 : parameter->offset;
-        at->momentum[i] = by_matrix ? parameter->offset : -1;
-        at->second[i] = by_matrix ? -1 : at->seconds;
-        if (!by_matrix) at->seconds += ups_parameter_extent(parameter);
+/* Neighbours are one part. */
+static void hold(holding *h, int64_t offset, int64_t count) {
+    ups_parameter_part *last = h->count ? &h->parts[h->count - 1] : NULL;
+    if (last && last->offset + last->count == offset)
+        last->count += count;
+    else
+        h->parts[h->count++] = (ups_parameter_part){offset, count, h->elements};
+    h->elements += count;
+}
+
+/* The share, or all; to be freed whatever is returned. */
+static ups_status find_kept(const ups_parameters *parameters, const ups_share *share, holding *kept, ups_error *error) {
+    UPS_TRY(begin_holding(kept, share ? share->of->piece_count : 1, error));
+    if (!share) hold(kept, 0, ups_parameters_elements(parameters));
+    for (int32_t i = 0; share && i < share->of->piece_count; i++) {
+        const ups_share_piece *piece = &share->of->pieces[i];
+        if (piece->share == share->index) hold(kept, piece->offset, piece->count);
     }
     return UPS_OK;
 }
 
+/* The first part of a parameter that is held, from *at on, its padding included; *at goes on behind it. */
+static bool next_part(const holding *h, const ups_parameter *parameter, int64_t *at, ups_parameter_part *part) {
+    const int64_t end = parameter->offset + ups_parameter_extent(parameter);
+    const bool found = ups_parameter_find_part(h->parts, h->count, *at, end, part);
+    *at = part->offset + part->count;
+    return found;
+}
+
+static ups_status find_seconds(ups_optimizer *optimizer, ups_error *error) {
+    const ups_parameters *parameters = optimizer->parameters;
+    const int32_t count = ups_parameters_count(parameters);
+    ups_parameter_part part;
+    optimizer->by_matrix = calloc((size_t)count + 1, sizeof *optimizer->by_matrix);
+    optimizer->by_element = calloc((size_t)count + 1, sizeof *optimizer->by_element);
+    if (!optimizer->by_matrix || !optimizer->by_element)
+        return ups_fail(error, UPS_ERR_MEMORY, "no memory for the optimizer's table");
+    UPS_TRY(begin_holding(&optimizer->seconds, count + optimizer->kept.count, error));
+    for (int32_t k = 0; k < count; k++) {
+        const int32_t i = ups_parameters_placed(parameters, k);
+        const ups_parameter *parameter = ups_parameters_get(parameters, i);
+        optimizer->by_matrix[i] = is_by_matrix(&optimizer->config, parameter);
+        optimizer->by_element[i] = !optimizer->by_matrix[i];
+        if (optimizer->by_matrix[i]) continue;
+        for (int64_t at = parameter->offset; next_part(&optimizer->kept, parameter, &at, &part);)
+            hold(&optimizer->seconds, part.offset, part.count);
+    }
+    return UPS_OK;
+}
+
+/* ---- groups ------------------------------------------------------------------------------------------------------ */
+
 /* Of a group, in the order of the flat buffers; neighbours are one range. */
 static int32_t find_ranges(const ups_optimizer *optimizer, int32_t set, group_kind kind, ups_range *ranges) {
     const ups_parameters *parameters = optimizer->parameters;
+    ups_parameter_part part, second;
     int32_t count = 0;
     for (int32_t k = 0; k < ups_parameters_count(parameters); k++) {
         const int32_t i = ups_parameters_placed(parameters, k);
         const ups_parameter *parameter = ups_parameters_get(parameters, i);
         if (parameter->set != set || kind_of(&optimizer->config, parameter) != kind) continue;
-        const int64_t second = optimizer->places.second[i] < 0 ? 0 : optimizer->places.second[i];
-        ups_range *last = count ? &ranges[count - 1] : NULL;
-        if (last && last->offset + last->count == parameter->offset)
-            last->count += ups_parameter_extent(parameter);
-        else
-            ranges[count++] = (ups_range){parameter->offset, ups_parameter_extent(parameter), second};
+        for (int64_t at = parameter->offset; next_part(&optimizer->kept, parameter, &at, &part);) {
+            ups_range *last = count ? &ranges[count - 1] : NULL;
+            if (last && last->offset + last->count == part.offset) {
+                last->count += part.count;
+                continue;
+            }
+            const bool has = ups_parameter_find_part(optimizer->seconds.parts, optimizer->seconds.count, part.offset,
+                                                     part.offset + part.count, &second);
+            ranges[count++] = (ups_range){part.offset, part.count, part.place, has ? second.place : 0};
+        }
     }
     return count;
 }
 
+/* Of a parameter that is moved by matrix: those that are held, which lie whole in a part. */
+static int32_t find_held_matrices(const holding *kept, const ups_parameter *parameter, ups_matrices *matrices) {
+    const int64_t columns = parameter->size[parameter->rank - 1], each = parameter->elements / parameter->init.matrices;
+    const int64_t end = parameter->offset + parameter->elements;
+    ups_parameter_part part;
+    int32_t count = 0;
+    for (int64_t at = parameter->offset; ups_parameter_find_part(kept->parts, kept->count, at, end, &part);
+         at = part.offset + part.count)
+        matrices[count++] = (ups_matrices){part.offset, part.count / each, each / columns, columns, part.place};
+    return count;
+}
+
 /* Those of a group; of all with set −1. */
-static int32_t find_matrices(const ups_optimizer_config *config, const ups_parameters *parameters, int32_t set,
-                             group_kind kind, ups_matrices *matrices) {
+static int32_t find_matrices(const ups_optimizer_config *config, const ups_parameters *parameters, const holding *kept,
+                             int32_t set, group_kind kind, ups_matrices *matrices) {
     int32_t count = 0;
     for (int32_t i = 0; i < ups_parameters_count(parameters); i++) {
         const ups_parameter *parameter = ups_parameters_get(parameters, i);
         if (!is_by_matrix(config, parameter)) continue;
         if (set < 0 || (parameter->set == set && kind_of(config, parameter) == kind))
-            matrices[count++] = matrices_of(parameter);
+            count += find_held_matrices(kept, parameter, matrices + count);
     }
     return count;
+}
+
+/* No list of parts of parameters is longer. */
+static size_t most_parts(const ups_parameters *parameters, const holding *kept) {
+    return (size_t)ups_parameters_count(parameters) + (size_t)kept->count;
 }
 
 /* The group of these ranges; it is there for `destroy` to free whatever becomes of it. */
@@ -135,9 +195,10 @@ static ups_status make_group(ups_optimizer *optimizer, int32_t set, group_kind k
     *made = (group){.set = set, .count = count, .weight_decay = decays ? (float)optimizer->config.weight_decay : 0};
     for (int32_t i = 0; i < count; i++) made->elements += ranges[i].count;
     if (kind == DECAYED_MATRICES || kind == UNDECAYED_MATRICES) {
-        made->matrices = calloc((size_t)ups_parameters_count(optimizer->parameters), sizeof *made->matrices);
+        made->matrices = calloc(most_parts(optimizer->parameters, &optimizer->kept), sizeof *made->matrices);
         if (!made->matrices) return ups_fail(error, UPS_ERR_MEMORY, "no memory for the optimizer's table");
-        made->matrices_count = find_matrices(&optimizer->config, optimizer->parameters, set, kind, made->matrices);
+        made->matrices_count =
+            find_matrices(&optimizer->config, optimizer->parameters, &optimizer->kept, set, kind, made->matrices);
     }
     const size_t bytes = (size_t)count * sizeof *ranges;
     UPS_TRY(device->class->allocate(device, bytes, (void **)&made->ranges, error));
@@ -151,7 +212,7 @@ static ups_status make_groups(ups_optimizer *optimizer, ups_error *error) {
     optimizer->set_count = ups_parameters_sets(parameters);
     optimizer->sets = calloc((size_t)optimizer->set_count, sizeof *optimizer->sets);
     optimizer->groups = calloc((size_t)optimizer->set_count * GROUPS, sizeof *optimizer->groups);
-    ups_range *ranges = calloc((size_t)parameter_count + 1, sizeof *ranges);
+    ups_range *ranges = calloc(most_parts(parameters, &optimizer->kept), sizeof *ranges);
     ups_status status = UPS_OK;
     if (!optimizer->sets || !optimizer->groups || !ranges)
         status = ups_fail(error, UPS_ERR_MEMORY, "no memory for the optimizer's table");
@@ -170,15 +231,15 @@ static ups_status make_groups(ups_optimizer *optimizer, ups_error *error) {
     return status;
 }
 
-/* Of all matrices, which are moved one after the other. */
+/* Of all matrices that are held, which are moved one after the other. */
 static ups_status measure_workspace(const ups_optimizer_config *config, ups_device *device,
-                                    const ups_parameters *parameters, ups_dtype compute, size_t *bytes,
-                                    ups_error *error) {
+                                    const ups_parameters *parameters, const holding *kept, ups_dtype compute,
+                                    size_t *bytes, ups_error *error) {
     *bytes = 0;
-    if (config->kind != UPS_OPTIMIZER_MUON) return UPS_OK;
-    ups_matrices *all = calloc((size_t)ups_parameters_count(parameters) + 1, sizeof *all);
+    if (!ups_optimizer_moves_matrices(config)) return UPS_OK;
+    ups_matrices *all = calloc(most_parts(parameters, kept), sizeof *all);
     if (!all) return ups_fail(error, UPS_ERR_MEMORY, "no memory for the optimizer's table");
-    int32_t count = find_matrices(config, parameters, -1, DECAYED, all);
+    int32_t count = find_matrices(config, parameters, kept, -1, DECAYED, all);
     if (count > 0) *bytes = device->class->matrices_workspace(device, all, count, compute);
     free(all);
     return UPS_OK;
@@ -188,32 +249,62 @@ static bool offloads(const ups_optimizer_config *config, const ups_device *devic
     return config->offload && device->class->offloads;
 }
 
-ups_status ups_optimizer_measure(const ups_optimizer_config *config, ups_device *device,
-                                 const ups_parameters *parameters, ups_dtype compute, ups_optimizer_memory *memory,
+/* All that `create` does before it allocates. */
+static ups_status find_places(ups_optimizer *optimizer, const ups_share *share, ups_error *error) {
+    UPS_TRY(find_kept(optimizer->parameters, share, &optimizer->kept, error));
+    return find_seconds(optimizer, error);
+}
+
+static void free_places(ups_optimizer *optimizer) {
+    free(optimizer->kept.parts);
+    free(optimizer->seconds.parts);
+    free(optimizer->by_matrix);
+    free(optimizer->by_element);
+}
+
+ups_status ups_optimizer_measure(const ups_optimizer_config *config, ups_device *device, ups_parameters *parameters,
+                                 const ups_share *share, ups_dtype compute, ups_optimizer_memory *memory,
                                  ups_error *error) {
-    UPS_TRY(measure_workspace(config, device, parameters, compute, &memory->all, error));
-    int64_t all = ups_parameters_elements(parameters), seconds = all;
-    for (int32_t i = 0; i < ups_parameters_count(parameters); i++) {
-        const ups_parameter *parameter = ups_parameters_get(parameters, i);
-        if (is_by_matrix(config, parameter)) seconds -= ups_parameter_extent(parameter);
+    ups_optimizer imagined = {.config = *config, .parameters = parameters};
+    ups_parameters_place(parameters);
+    ups_status status = find_places(&imagined, share, error);
+    if (status == UPS_OK)
+        status = measure_workspace(config, device, parameters, &imagined.kept, compute, &memory->all, error);
+    const int64_t kept = imagined.kept.elements, moments = kept + imagined.seconds.elements;
+    free_places(&imagined);
+    UPS_TRY(status);
+    memory->all += (size_t)(moments + (config->ema_decay > 0 ? kept : 0)) * sizeof(float);
+    memory->offloaded = offloads(config, device) ? (size_t)moments * sizeof(float) : 0;
+    return UPS_OK;
+}
+
+static ups_status begin_average(ups_optimizer *optimizer, ups_error *error) {
+    ups_device *device = optimizer->device;
+    const holding *kept = &optimizer->kept;
+    const float *values = ups_parameters_values(optimizer->parameters);
+    const size_t bytes = (size_t)kept->elements * sizeof *values;
+    UPS_TRY(device->class->allocate(device, bytes, (void **)&optimizer->average, error));
+    for (int32_t i = 0; i < kept->count; i++) {
+        const ups_parameter_part *part = &kept->parts[i];
+        UPS_TRY(device->class->copy(device, optimizer->average + part->place, values + part->offset,
+                                    (size_t)part->count * sizeof *values, error));
     }
-    memory->all += (size_t)(all + seconds + (config->ema_decay > 0 ? all : 0)) * sizeof(float);
-    memory->offloaded = offloads(config, device) ? (size_t)(all + seconds) * sizeof(float) : 0;
     return UPS_OK;
 }
 
 ups_status ups_optimizer_create(const ups_optimizer_config *config, ups_device *device, ups_parameters *parameters,
-                                ups_optimizer **optimizer, ups_error *error) {
+                                const ups_share *share, ups_optimizer **optimizer, ups_error *error) {
     ups_optimizer *made = calloc(1, sizeof *made);
     if (!made) return ups_fail(error, UPS_ERR_MEMORY, "no memory for the optimizer");
     made->config = *config;
     made->device = device;
     made->parameters = parameters;
-    size_t bytes = (size_t)ups_parameters_elements(parameters) * sizeof(float), workspace = 0;
+    size_t workspace = 0;
     const ups_dtype compute = ups_parameters_weights(parameters)->compute_dtype;
-    ups_status status = place_moments(made, error);
+    ups_status status = find_places(made, share, error);
     if (status == UPS_OK) status = make_groups(made, error);
-    if (status == UPS_OK) status = measure_workspace(config, device, parameters, compute, &workspace, error);
+    if (status == UPS_OK)
+        status = measure_workspace(config, device, parameters, &made->kept, compute, &workspace, error);
     if (status == UPS_OK && workspace > 0) status = device->class->allocate(device, workspace, &made->workspace, error);
     if (status == UPS_OK) status = ups_update_open(device, &made->channel, error);
     if (status == UPS_OK && device->class->capture_begin) {
@@ -224,18 +315,15 @@ ups_status ups_optimizer_create(const ups_optimizer_config *config, ups_device *
     if (status == UPS_OK && compute == UPS_F16) {
         status = ups_optimizer_scale_losses(made, UPS_LOSS_SCALE_FIRST, UPS_LOSS_SCALE_GOOD_STEPS, error);
     }
-    const size_t sizes[MOMENTS] = {bytes, (size_t)made->places.seconds * sizeof(float)};
+    const int64_t elements[MOMENTS] = {made->kept.elements, made->seconds.elements};
     const bool offloaded = offloads(config, device);
     for (int i = 0; i < MOMENTS && status == UPS_OK; i++) {
         void **const moment = (void **)&made->moments[i];
-        status = offloaded ? device->class->allocate_offloaded(device, sizes[i], moment, error)
-                           : device->class->allocate(device, sizes[i], moment, error);
+        const size_t bytes = (size_t)elements[i] * sizeof(float);
+        status = offloaded ? device->class->allocate_offloaded(device, bytes, moment, error)
+                           : device->class->allocate(device, bytes, moment, error);
     }
-    if (status == UPS_OK && config->ema_decay > 0) {
-        status = device->class->allocate(device, bytes, (void **)&made->average, error);
-        const float *values = ups_parameters_values(parameters); /* where the average begins */
-        if (status == UPS_OK) status = device->class->copy(device, made->average, values, bytes, error);
-    }
+    if (status == UPS_OK && config->ema_decay > 0) status = begin_average(made, error);
     if (status != UPS_OK) {
         ups_optimizer_destroy(made);
         return status;
@@ -270,9 +358,7 @@ void ups_optimizer_destroy(ups_optimizer *optimizer) {
     }
     free(optimizer->groups);
     free(optimizer->sets);
-    free(optimizer->places.first);
-    free(optimizer->places.momentum);
-    free(optimizer->places.second);
+    free_places(optimizer);
     ups_update_close(optimizer->channel);
     free(optimizer);
 }
@@ -341,7 +427,7 @@ static ups_status issue_step(const ups_optimizer *optimizer, const bool trained[
         .update = update,
     };
     for (int32_t set = 0; set < optimizer->set_count; set++) rules.trained[set] = trained[set];
-    UPS_TRY(measure_norm(optimizer, trained, error));
+    if (!optimizer->norm_is_given) UPS_TRY(measure_norm(optimizer, trained, error));
     UPS_TRY(device->class->decide(device, &rules, update, error));
     for (int32_t i = 0; i < optimizer->group_count; i++) {
         const group *of = &optimizer->groups[i];
@@ -405,6 +491,17 @@ static ups_status launch_step(ups_optimizer *optimizer, const bool *trained, ups
     return device->class->capture_launch(device, captured->capture, error);
 }
 
+ups_status ups_optimizer_measure_norm(ups_optimizer *optimizer, ups_error *error) {
+    const holding *kept = &optimizer->kept;
+    const float *gradients = ups_parameters_gradients(optimizer->parameters);
+    if (!optimizer->norm_is_given) forget_captures(optimizer); /* they measure it */
+    optimizer->norm_is_given = true;
+    for (int32_t i = 0; i < kept->count; i++)
+        UPS_TRY(optimizer->device->class->norm(optimizer->device, gradients + kept->parts[i].offset,
+                                               kept->parts[i].count, ups_optimizer_update(optimizer), error));
+    return UPS_OK;
+}
+
 ups_status ups_optimizer_step(ups_optimizer *optimizer, const bool *trained, ups_error *error) {
     bool all[UPS_UPDATE_MAX_SETS];
     memset(all, true, sizeof all);
@@ -418,17 +515,44 @@ ups_status ups_optimizer_result(ups_optimizer *optimizer, ups_update *result, up
     return UPS_OK;
 }
 
+/* Of these parameters; of all with NULL. */
+static ups_parameter_buffer buffer_of(const char *prefix, float *values, const holding *held, const bool *has) {
+    return (ups_parameter_buffer){
+        .prefix = prefix, .values = values, .has = has, .parts = held->parts, .part_count = held->count};
+}
+
+static bool has_any(const ups_optimizer *optimizer, const bool *of) {
+    bool found = false;
+    for (int32_t i = 0; i < ups_parameters_count(optimizer->parameters); i++) found = found || of[i];
+    return found;
+}
+
 int ups_optimizer_buffers(const ups_optimizer *optimizer, ups_parameter_buffer buffers[UPS_OPTIMIZER_MAX_BUFFERS]) {
-    const places *at = &optimizer->places;
+    const holding *kept = &optimizer->kept;
     float *const first = optimizer->moments[0], *const second = optimizer->moments[1];
     int count = 0;
-    buffers[count++] = (ups_parameter_buffer){"adamw.first_moment.", first, at->first};
-    buffers[count++] = (ups_parameter_buffer){"adamw.second_moment.", second, at->second};
-    if (optimizer->workspace) buffers[count++] = (ups_parameter_buffer){"muon.momentum.", first, at->momentum};
-    if (optimizer->average) buffers[count++] = (ups_parameter_buffer){.prefix = "ema.", .values = optimizer->average};
+    buffers[count++] = buffer_of("adamw.first_moment.", first, kept, optimizer->by_element);
+    buffers[count++] = buffer_of("adamw.second_moment.", second, &optimizer->seconds, optimizer->by_element);
+    if (has_any(optimizer, optimizer->by_matrix))
+        buffers[count++] = buffer_of("muon.momentum.", first, kept, optimizer->by_matrix);
+    if (optimizer->average) buffers[count++] = ups_optimizer_average_buffer(optimizer);
     return count;
 }
 
 float *ups_optimizer_average(const ups_optimizer *optimizer) {
     return optimizer->average;
+}
+
+ups_parameter_buffer ups_optimizer_average_buffer(const ups_optimizer *optimizer) {
+    return buffer_of("ema.", optimizer->average, &optimizer->kept, NULL);
+}
+
+ups_status ups_optimizer_put_average(const ups_optimizer *optimizer, float *values, ups_error *error) {
+    ups_device *device = optimizer->device;
+    for (int32_t i = 0; i < optimizer->kept.count; i++) {
+        const ups_parameter_part *part = &optimizer->kept.parts[i];
+        UPS_TRY(device->class->copy(device, values + part->offset, optimizer->average + part->place,
+                                    (size_t)part->count * sizeof *values, error));
+    }
+    return UPS_OK;
 }

@@ -7,31 +7,36 @@
  * a step does not train stay as they are, with their moments and averages, and their bias corrections do not count it.
  * With `offload` moments lie in host memory, which kernels read and write over the bus while they compute: a step moves
  * each of them once in each direction, whatever the batch.
+ * With a share of the parameters (shares.h) it moves these alone, and keeps moments and averages of no others: somebody
+ * else moves the rest, and tells.
  * Nothing here waits for the device but ups_optimizer_result: a step is begun before its micro-batches, issued after
  * them, and its result read later. */
 #ifndef UPS_TRAIN_OPTIMIZER_H
 #define UPS_TRAIN_OPTIMIZER_H
 
 #include "model/device.h"
-#include "model/parameters/parameters.h"
+#include "model/parameters/shares.h"
 #include "model/update_channel.h"
 #include "train/config/config.h"
 
 typedef struct ups_optimizer ups_optimizer;
 
 /* `parameters` must be allocated with gradients; borrowed, like `device`. Moments start at zero, the average at the
- * weights. */
+ * weights. `share` NULL: all. */
 ups_status ups_optimizer_create(const ups_optimizer_config *config, ups_device *device, ups_parameters *parameters,
-                                ups_optimizer **optimizer, ups_error *error);
+                                const ups_share *share, ups_optimizer **optimizer, ups_error *error);
 void ups_optimizer_destroy(ups_optimizer *optimizer); /* NULL is fine */
 
+/* What moves whole matrices, so that a share has to have these whole. */
+bool ups_optimizer_moves_matrices(const ups_optimizer_config *config);
+
 /* What `create` would allocate for parameters whose compute copy is `compute`, in bytes: moments, average, workspace;
- * and the part of it that would lie in the host's memory though the device has its own. */
+ * and the part of it that would lie in the host's memory though the device has its own. Places the parameters. */
 typedef struct ups_optimizer_memory {
     size_t all, offloaded;
 } ups_optimizer_memory;
-ups_status ups_optimizer_measure(const ups_optimizer_config *config, ups_device *device,
-                                 const ups_parameters *parameters, ups_dtype compute, ups_optimizer_memory *memory,
+ups_status ups_optimizer_measure(const ups_optimizer_config *config, ups_device *device, ups_parameters *parameters,
+                                 const ups_share *share, ups_dtype compute, ups_optimizer_memory *memory,
                                  ups_error *error);
 
 /* Dynamic loss scaling (model/update.h), on where the weights' compute copy is fp16: the scale doubles after so many
@@ -45,6 +50,9 @@ bool ups_optimizer_scales_losses(const ups_optimizer *optimizer);
 /* Before a micro-batch: what its kernels read from the update. */
 ups_status ups_optimizer_begin(ups_optimizer *optimizer, const ups_update_input *micro, ups_error *error);
 ups_update *ups_optimizer_update(const ups_optimizer *optimizer); /* device memory */
+/* Where the gradients of a share alone are known: adds the squares of these to the update, before the caller makes them
+ * those of all. From the first call on steps take that norm as it is. */
+ups_status ups_optimizer_measure_norm(ups_optimizer *optimizer, ups_error *error);
 /* Issues the update with the gradients as they stand; its result is to be read. At most UPS_UPDATE_TAKEN wait for
  * that. `trained`: by set, whether the step has gradients for it; NULL: for all. */
 ups_status ups_optimizer_step(ups_optimizer *optimizer, const bool *trained, ups_error *error);
@@ -56,9 +64,12 @@ ups_update_state ups_optimizer_state(const ups_optimizer *optimizer);
 ups_status ups_optimizer_restore(ups_optimizer *optimizer, const ups_update_state *state, ups_error *error);
 
 /* Its flat buffers, on the device, with their names in checkpoints: AdamW's moments, with Muon the momentum of its
- * matrices, and with EMA "ema."; how many. Their `offsets` are the optimizer's. */
+ * matrices, and with EMA "ema."; how many. Their lists are the optimizer's. */
 #define UPS_OPTIMIZER_MAX_BUFFERS 4
 int ups_optimizer_buffers(const ups_optimizer *optimizer, ups_parameter_buffer buffers[UPS_OPTIMIZER_MAX_BUFFERS]);
 float *ups_optimizer_average(const ups_optimizer *optimizer); /* NULL without EMA */
+ups_parameter_buffer ups_optimizer_average_buffer(const ups_optimizer *optimizer);
+/* Its elements to their places among all weights (device memory). */
+ups_status ups_optimizer_put_average(const ups_optimizer *optimizer, float *values, ups_error *error);
 
 #endif

@@ -23,7 +23,7 @@ static const float a_factor = 3.4445f, b_factor = -4.7750f, c_factor = 2.0315f;
 struct batch {
     int count;
     int64_t rows, columns, stride;
-    int64_t offsets[MOST_MATRICES];
+    int64_t offsets[MOST_MATRICES], kept[MOST_MATRICES]; // of values, and of what is kept of them (ups_matrices)
 };
 
 struct ups_cuda_muon {
@@ -47,21 +47,21 @@ static __global__ void __launch_bounds__(THREADS)
     const ups_update *update = call.update;
     if (update->result.skipped) return;
     const float scale = update->result.gradient_scale, beta = call.beta1;
-    const int64_t size = of.rows * of.columns, offset = of.offsets[blockIdx.y];
+    const int64_t size = of.rows * of.columns, offset = of.offsets[blockIdx.y], kept_at = of.kept[blockIdx.y];
     ups_cuda_norm_partial own = {};
     for (int64_t first = blockIdx.x; first * THREADS < size; first += N * gridDim.x) {
         const int64_t i = (first + line * gridDim.x) * THREADS + column;
         float given[N], kept[N], ahead[N] = {};
         if (i < size) {
             get_floats(call.gradients + offset + i, given);
-            get_floats(call.moments[0] + offset + i, kept);
+            get_floats(call.moments[0] + kept_at + i, kept);
 #pragma unroll
             for (int k = 0; k < N; k++) {
                 const float share = (1.0f - beta) * given[k];
                 kept[k] = fmaf(share, scale, beta * kept[k]); // whichever N: the compiler would fuse one or the other product
                 ahead[k] = fmaf(share, scale, beta * kept[k]);
             }
-            put_floats(call.moments[0] + offset + i, kept);
+            put_floats(call.moments[0] + kept_at + i, kept);
             put_floats(x + blockIdx.y * of.stride + i, ahead);
         }
         if constexpr (N > 1) {
@@ -142,7 +142,7 @@ static __global__ void __launch_bounds__(THREADS)
         get_floats(direction + blockIdx.y * of.stride + i, ahead);
 #pragma unroll
         for (int k = 0; k < N; k++) value[k] = value[k] * keep - step * ahead[k];
-        put_values<N>(call, offset + i, value, decay);
+        put_values<N>(call, offset + i, of.kept[blockIdx.y] + i, value, decay);
     }
 }
 
@@ -296,7 +296,7 @@ static ups_status orthogonalise(ups_device *device, const ups_cuda_muon *p, char
 // Whether QUAD elements of the flat buffers, at a multiple of QUAD of each matrix, may be accessed at once.
 static bool lies_wide(const batch &of) {
     bool wide = of.rows * of.columns % QUAD == 0;
-    for (int m = 0; m < of.count; m++) wide = wide && of.offsets[m] % QUAD == 0;
+    for (int m = 0; m < of.count; m++) wide = wide && of.offsets[m] % QUAD == 0 && of.kept[m] % QUAD == 0;
     return wide;
 }
 
@@ -332,12 +332,13 @@ ups_status ups_cuda_move_matrices(ups_device *device, const ups_optimizer_call *
         bool is_done = false; // with an earlier one of its shape
         for (int32_t k = 0; k < i; k++)
             is_done = is_done || (call->matrices[k].rows == shape->rows && call->matrices[k].columns == shape->columns);
-        batch of = {0, shape->rows, shape->columns, stride_of(shape->rows * shape->columns), {}};
+        batch of = {0, shape->rows, shape->columns, stride_of(shape->rows * shape->columns), {}, {}};
         for (int32_t k = i; k < call->matrices_count && !is_done; k++) {
             const ups_matrices *m = &call->matrices[k];
             if (m->rows != of.rows || m->columns != of.columns) continue;
             for (int64_t index = 0; index < m->count; index++) {
-                of.offsets[of.count++] = m->offset + index * m->rows * m->columns;
+                of.offsets[of.count] = m->offset + index * m->rows * m->columns;
+                of.kept[of.count++] = m->kept + index * m->rows * m->columns;
                 if (of.count < most) continue;
                 UPS_TRY(move(device, call, of, error));
                 of.count = 0;

@@ -37,17 +37,17 @@ template <int N> static __device__ __forceinline__ void put_floats(float *to, co
     else *to = x[0];
 }
 
-// N weights side by side, their averages and their copies; more than one at a multiple of as many.
+// N weights side by side, their averages (from `kept_at` on) and their copies; more than one at a multiple of as many.
 template <int N>
-static __device__ __forceinline__ void put_values(const ups_optimizer_call &call, int64_t at, const float (&values)[N],
-                                                  float decay) {
+static __device__ __forceinline__ void put_values(const ups_optimizer_call &call, int64_t at, int64_t kept_at,
+                                                  const float (&values)[N], float decay) {
     put_floats(call.values + at, values);
     if (call.ema) {
         float average[N];
-        get_floats(call.ema + at, average);
+        get_floats(call.ema + kept_at, average);
 #pragma unroll
         for (int i = 0; i < N; i++) average[i] = fmaf(1.0f - decay, values[i], decay * average[i]); // the same bits for any N
-        put_floats(call.ema + at, average);
+        put_floats(call.ema + kept_at, average);
     }
     if (!call.compute) return;
     uint16_t bits[N];

@@ -165,11 +165,12 @@ struct adamw_rates {
 
 // N weights side by side.
 template <int N>
-static __device__ __forceinline__ void move_weights(const ups_optimizer_call &call, int64_t at, int64_t second_at,
+static __device__ __forceinline__ void move_weights(const ups_optimizer_call &call, const ups_range &range, int64_t place,
                                                     const adamw_rates &r) {
+    const int64_t at = range.offset + place, kept_at = range.kept + place, second_at = range.second + place;
     float gradient[N], first[N], second[N], value[N];
     get_floats(call.gradients + at, gradient);
-    get_floats(call.moments[0] + at, first);
+    get_floats(call.moments[0] + kept_at, first);
     get_floats(call.moments[1] + second_at, second);
     get_floats(call.values + at, value);
 #pragma unroll
@@ -179,9 +180,9 @@ static __device__ __forceinline__ void move_weights(const ups_optimizer_call &ca
         second[i] = r.beta2 * second[i] + (1.0f - r.beta2) * d * d;
         value[i] = value[i] * r.keep - r.rate * first[i] / (sqrtf(second[i]) * r.correction2 + call.epsilon);
     }
-    put_floats(call.moments[0] + at, first);
+    put_floats(call.moments[0] + kept_at, first);
     put_floats(call.moments[1] + second_at, second);
-    put_values(call, at, value, r.decay);
+    put_values(call, at, kept_at, value, r.decay);
 }
 
 static __global__ void __launch_bounds__(THREADS) adamw_kernel(ups_optimizer_call call) {
@@ -204,15 +205,14 @@ static __global__ void __launch_bounds__(THREADS) adamw_kernel(ups_optimizer_cal
     for (int32_t r = 0; r < call.range_count; r++) {
         const ups_range range = call.ranges[r];
         const int64_t pieces = (range.count + PIECE - 1) / PIECE;
-        const bool wide = range.offset % QUAD == 0 && range.second % QUAD == 0;
+        const bool wide = range.offset % QUAD == 0 && range.kept % QUAD == 0 && range.second % QUAD == 0;
         for (; piece < pieces; piece += gridDim.x) {
             const int64_t end = (piece + 1) * PIECE < range.count ? (piece + 1) * PIECE : range.count;
             int64_t i = piece * PIECE + (wide ? QUAD * threadIdx.x : threadIdx.x);
             if (wide && i + QUAD <= end) {
-                move_weights<QUAD>(call, range.offset + i, range.second + i, rates);
+                move_weights<QUAD>(call, range, i, rates);
             } else { // the range's last ones, or all of one that begins anywhere
-                for (; i < end; i += wide ? 1 : THREADS)
-                    move_weights<1>(call, range.offset + i, range.second + i, rates);
+                for (; i < end; i += wide ? 1 : THREADS) move_weights<1>(call, range, i, rates);
             }
         }
         piece -= pieces;

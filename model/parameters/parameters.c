@@ -25,7 +25,7 @@ struct ups_parameters {
     ups_arena *arena;
     ups_parameter *list;
     int32_t count, capacity, sets;
-    int32_t *placed; /* indices, as they lie in the flat buffers; NULL until allocated */
+    int32_t *placed; /* indices, as they lie in the flat buffers; NULL until that is settled */
     int64_t elements;
     ups_device *device; /* NULL until allocated */
     ups_weights weights;
@@ -70,7 +70,7 @@ int32_t ups_parameters_add(ups_parameters *parameters, const char *name, int ran
         if (!same_shape(&parameters->list[found], rank, size)) parameter_abort(name, "was built with two shapes");
         return found;
     }
-    if (parameters->device) parameter_abort(name, "was added after the parameters were allocated");
+    if (parameters->placed) parameter_abort(name, "was added after the parameters were placed");
     if (parameters->count == parameters->capacity) {
         parameters->capacity = parameters->capacity ? 2 * parameters->capacity : 64;
         parameters->list = realloc(parameters->list, sizeof *parameters->list * (size_t)parameters->capacity);
@@ -173,10 +173,11 @@ static void initialise(const ups_parameter *parameter, uint64_t seed, float *out
 }
 
 /* Sets are few. */
-static void place_all(ups_parameters *parameters) {
+void ups_parameters_place(ups_parameters *parameters) {
     int64_t offset = 0;
     int32_t placed = 0;
-    parameters->placed = UPS_ARENA_ARRAY(parameters->arena, int32_t, parameters->count);
+    if (parameters->placed) return;
+    parameters->placed = UPS_ARENA_ARRAY(parameters->arena, int32_t, parameters->count + 1);
     for (int32_t set = 0; set < parameters->sets; set++) {
         for (int32_t i = parameters->count - 1; i >= 0; i--) {
             if (parameters->list[i].set != set) continue;
@@ -190,7 +191,7 @@ static void place_all(ups_parameters *parameters) {
 ups_status ups_parameters_allocate(ups_parameters *parameters, ups_device *device, bool gradients, ups_dtype compute,
                                    uint64_t seed, ups_error *error) {
     if (parameters->device) return ups_fail(error, UPS_ERR_ARGUMENT, "the parameters are allocated already");
-    place_all(parameters);
+    ups_parameters_place(parameters);
     parameters->device = device;
     const ups_device_class *class = device->class;
     size_t bytes = sizeof(float) * (size_t)parameters->elements;
@@ -224,14 +225,43 @@ static bool is_chosen(const ups_parameter *parameter, const char *only) {
     return !only || strncmp(parameter->name, only, strlen(only)) == 0;
 }
 
-/* Where the parameter lies in the buffer; −1: it has none of it. */
-static int64_t place(const ups_parameters *parameters, const ups_parameter_buffer *buffer, int32_t index) {
-    return buffer->offsets ? buffer->offsets[index] : parameters->list[index].offset;
-}
-
 static bool holds(const ups_parameters *parameters, const ups_parameter_buffer *buffer, int32_t index,
                   const char *only) {
-    return is_chosen(&parameters->list[index], only) && place(parameters, buffer, index) >= 0;
+    return is_chosen(&parameters->list[index], only) && (!buffer->has || buffer->has[index]);
+}
+
+bool ups_parameter_find_part(const ups_parameter_part *parts, int32_t count, int64_t at, int64_t end,
+                             ups_parameter_part *found) {
+    int32_t low = 0, high = count;
+    *found = (ups_parameter_part){at, end - at, at};
+    if (!parts) return at < end;
+    while (low < high) { /* the first that ends after `at` */
+        const int32_t middle = low + (high - low) / 2;
+        if (parts[middle].offset + parts[middle].count > at)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    if (low == count || parts[low].offset >= end) return false;
+    const ups_parameter_part *part = &parts[low];
+    const int64_t from = part->offset > at ? part->offset : at, to = part->offset + part->count;
+    *found = (ups_parameter_part){from, (to < end ? to : end) - from, part->place + from - part->offset};
+    return at < end;
+}
+
+/* What the buffer holds of a parameter, from its place in `host` (elements) to the device, or back. */
+static ups_status move_tensor(ups_device *device, const ups_parameter_buffer *buffer, const ups_parameter *parameter,
+                              float *host, bool to_device, ups_error *error) {
+    const int64_t end = parameter->offset + parameter->elements;
+    ups_parameter_part part;
+    for (int64_t at = parameter->offset; ups_parameter_find_part(buffer->parts, buffer->part_count, at, end, &part);
+         at = part.offset + part.count) {
+        float *there = buffer->values + part.place, *here = host + (part.offset - parameter->offset);
+        const size_t bytes = (size_t)part.count * sizeof *host;
+        UPS_TRY(to_device ? device->class->upload(device, there, here, bytes, error)
+                          : device->class->download(device, here, there, bytes, error));
+    }
+    return to_device ? device->class->synchronize(device, error) : UPS_OK; /* `host` is used again */
 }
 
 static int64_t largest(const ups_parameters *parameters) {
@@ -246,21 +276,18 @@ static const char *file_name(ups_arena *arena, const ups_parameter_buffer *buffe
     return ups_arena_printf(arena, "%s%s", buffer->prefix, parameter->name);
 }
 
-ups_status ups_parameters_save_buffers(const ups_parameters *parameters, const char *only,
-                                       const ups_parameter_buffer *buffers, int buffer_count,
-                                       const struct json_t *metadata, const char *path, ups_error *error) {
-    ups_device *device = parameters->device;
-    if (!device) return ups_fail(error, UPS_ERR_ARGUMENT, "%s: parameters that are not allocated have no values", path);
+/* Its file up to the tensors' bytes. */
+static ups_status begin_file(const ups_parameters *parameters, const char *only, const ups_parameter_buffer *buffers,
+                             int buffer_count, const struct json_t *metadata, const char *path,
+                             ups_safetensors_writer **made, ups_error *error) {
     ups_arena *names = ups_arena_create(0);
-    float *host = malloc(sizeof *host * (size_t)(largest(parameters) + 1));
-    ups_safetensors_writer *writer = ups_safetensors_writer_create();
-    ups_status status = UPS_OK;
-    if (!names || !host || !writer) {
-        status = ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to write it", path);
-        goto cleanup;
-    }
+    ups_safetensors_writer *writer = *made = ups_safetensors_writer_create();
     const char *key;
     json_t *text;
+    if (!names || !writer) {
+        ups_arena_destroy(names);
+        return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to write it", path);
+    }
     json_object_foreach((json_t *)metadata, key, text) {
         ups_safetensors_writer_metadata(writer, key, json_string_value(text));
     }
@@ -272,26 +299,40 @@ ups_status ups_parameters_save_buffers(const ups_parameters *parameters, const c
                                            parameter->size);
         }
     }
-    status = ups_safetensors_writer_begin(writer, path, error);
+    ups_status status = ups_safetensors_writer_begin(writer, path, error);
+    ups_arena_destroy(names);
+    return status;
+}
+
+ups_status ups_parameters_save_buffers(const ups_parameters *parameters, const char *only,
+                                       const ups_parameter_buffer *buffers, int buffer_count,
+                                       const ups_parameter_gather *gather, const struct json_t *metadata,
+                                       const char *path, ups_error *error) {
+    ups_device *device = parameters->device;
+    if (!device) return ups_fail(error, UPS_ERR_ARGUMENT, "%s: parameters that are not allocated have no values", path);
+    float *host = malloc(sizeof *host * (size_t)(largest(parameters) + 1));
+    ups_safetensors_writer *writer = NULL;
+    ups_status status = host ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to write it", path);
+    if (status == UPS_OK && (!gather || gather->writes))
+        status = begin_file(parameters, only, buffers, buffer_count, metadata, path, &writer, error);
     for (int b = 0; b < buffer_count && status == UPS_OK; b++) {
+        const bool apart = gather && buffers[b].parts;
         for (int32_t i = 0; i < parameters->count && status == UPS_OK; i++) {
             const ups_parameter *parameter = &parameters->list[i];
-            if (!holds(parameters, &buffers[b], i, only)) continue;
-            size_t bytes = sizeof *host * (size_t)parameter->elements;
-            status = device->class->download(device, host, buffers[b].values + place(parameters, &buffers[b], i), bytes,
-                                             error);
-            if (status == UPS_OK) status = ups_safetensors_writer_append(writer, host, bytes, error);
+            if (!holds(parameters, &buffers[b], i, only) || !(writer || apart)) continue;
+            status = move_tensor(device, &buffers[b], parameter, host, false, error);
+            if (status == UPS_OK && apart)
+                status = gather->bring(gather->context, host, parameter->offset, parameter->elements, error);
+            if (status == UPS_OK && writer)
+                status = ups_safetensors_writer_append(writer, host, sizeof *host * (size_t)parameter->elements, error);
         }
     }
-    if (status == UPS_OK) {
+    if (status == UPS_OK && writer) {
         status = ups_safetensors_writer_commit(writer, error);
         writer = NULL;
     }
-
-cleanup:
     ups_safetensors_writer_abandon(writer);
     free(host);
-    ups_arena_destroy(names);
     return status;
 }
 
@@ -396,10 +437,7 @@ ups_status ups_parameters_load_buffers(ups_parameters *parameters, const char *o
             const ups_safetensor *tensor = matched[b * parameters->count + i];
             if (!tensor) continue;
             status = ups_safetensors_read(file, tensor, host, error);
-            if (status != UPS_OK) break;
-            status = device->class->upload(device, buffers[b].values + place(parameters, &buffers[b], i), host,
-                                           tensor->bytes, error);
-            if (status == UPS_OK) status = device->class->synchronize(device, error); /* `host` is used again */
+            if (status == UPS_OK) status = move_tensor(device, &buffers[b], &parameters->list[i], host, true, error);
         }
     }
     if (status == UPS_OK && values_changed) status = ups_parameters_refresh(parameters, error);
@@ -413,7 +451,7 @@ cleanup:
 
 ups_status ups_parameters_save(const ups_parameters *parameters, const char *path, ups_error *error) {
     ups_parameter_buffer values = {.prefix = "", .values = parameters->weights.values};
-    return ups_parameters_save_buffers(parameters, NULL, &values, 1, NULL, path, error);
+    return ups_parameters_save_buffers(parameters, NULL, &values, 1, NULL, NULL, path, error);
 }
 
 ups_status ups_parameters_load(ups_parameters *parameters, const char *path, bool strict, ups_error *error) {

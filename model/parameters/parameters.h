@@ -51,7 +51,9 @@ int32_t ups_parameters_add(ups_parameters *parameters, const char *name, int ran
 void ups_parameters_divide(ups_parameters *parameters, const int32_t *set_of);
 int32_t ups_parameters_sets(const ups_parameters *parameters); /* at least 1 */
 
-/* After all graphs are built: places, allocates and initialises (Philox keyed by seed and name, so an added layer does
+/* After all graphs are built: where each lies in the flat buffers is settled; no parameter may be added any more. */
+void ups_parameters_place(ups_parameters *parameters);
+/* The same where it was not done; then allocates and initialises (Philox keyed by seed and name, so an added layer does
  * not change the others). `gradients`: allocate these too. `compute`: the dtype of the copy that bf16 and fp16 graphs
  * read; UPS_F32: none. */
 ups_status ups_parameters_allocate(ups_parameters *parameters, struct ups_device *device, bool gradients,
@@ -87,20 +89,44 @@ ups_status ups_parameters_load(ups_parameters *parameters, const char *path, boo
 ups_status ups_parameter_check(const ups_parameter *parameter, const struct ups_safetensor *tensor, const char *path,
                                ups_error *error);
 
+/* What a buffer holds of the flat buffers' elements, and from which of its own on. */
+typedef struct ups_parameter_part {
+    int64_t offset, count, place;
+} ups_parameter_part;
+
+/* The first part of the elements [at, end), of a list in their order; false: there is none of them. A list that is NULL
+ * has all, in their places. */
+bool ups_parameter_find_part(const ups_parameter_part *parts, int32_t count, int64_t at, int64_t end,
+                             ups_parameter_part *found);
+
 /* Flat device buffers laid out as the parameters are (values, moments, EMA): one file holds several, its tensors named
  * `prefix` + name, float32. Of the parameters only those whose names start with `only` go in (NULL: all). */
 typedef struct ups_parameter_buffer {
-    const char *prefix;     /* "", "ema." */
-    float *values;          /* device memory of ups_parameters_elements; with `offsets`, of what these need */
-    const int64_t *offsets; /* where each parameter lies in it, by index; −1: it has none of this one. NULL: all, where
-                               they lie in the values */
+    const char *prefix;              /* "", "ema." */
+    float *values;                   /* device memory */
+    const bool *has;                 /* by index, whether it has this parameter; NULL: all */
+    const ups_parameter_part *parts; /* what it holds of them here; NULL: all, where they lie in the values */
+    int32_t part_count;
 } ups_parameter_buffer;
 
-/* `metadata`: an object of texts for the file's header, or NULL. */
+/* Of buffers with parts, each process may hold other ones: brings together what all hold. Collective: all of them save
+ * the same buffers at the same time, and one writes the file. */
+typedef struct ups_parameter_gather {
+    /* The elements [offset, offset + count) in host memory, where this process has put what it holds of them; then
+     * who writes has all. */
+    ups_status (*bring)(void *context, float *elements, int64_t offset, int64_t count, ups_error *error);
+    void *context;
+    bool writes; /* this process */
+} ups_parameter_gather;
+
+/* `metadata`: an object of texts for the file's header, or NULL. `gather` NULL: all is held here. Nobody holds more of
+ * what others have than one tensor at a time. */
 ups_status ups_parameters_save_buffers(const ups_parameters *parameters, const char *only,
                                        const ups_parameter_buffer *buffers, int buffer_count,
-                                       const struct json_t *metadata, const char *path, ups_error *error);
-/* Buffers of the caller's own: the compute copy is not refreshed unless one of them is the values. */
+                                       const ups_parameter_gather *gather, const struct json_t *metadata,
+                                       const char *path, ups_error *error);
+/* Buffers of the caller's own: the compute copy is not refreshed unless one of them is the values. Of each tensor what
+ * the buffer holds of it is read. */
 ups_status ups_parameters_load_buffers(ups_parameters *parameters, const char *only,
                                        const ups_parameter_buffer *buffers, int buffer_count, const char *path,
                                        bool strict, ups_error *error);

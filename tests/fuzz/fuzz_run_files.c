@@ -45,7 +45,7 @@ static void small_training(ups_parameters **parameters, ups_optimizer **optimize
         weights = ups_parameters_create();
         ups_parameters_add(weights, "bias", 1, (int64_t[]){3}, (ups_init){.kind = UPS_INIT_ZEROS, .no_decay = true});
         FUZZ_CHECK(ups_parameters_allocate(weights, device, true, UPS_F16, 1, &error) == UPS_OK);
-        FUZZ_CHECK(ups_optimizer_create(&config, device, weights, &adamw, &error) == UPS_OK);
+        FUZZ_CHECK(ups_optimizer_create(&config, device, weights, NULL, &adamw, &error) == UPS_OK);
     }
     *parameters = weights;
     *optimizer = adamw;

@@ -64,7 +64,7 @@ static void measure(const op_case *c, ups_dtype compute) {
 
 static void measure_adamw(void) {
     enum { COUNT = 21400000 };
-    const ups_range all = {0, COUNT, 0};
+    const ups_range all = {0, COUNT, 0, 0};
     ups_range *ranges = device_memory(sizeof all);
     device->class->upload(device, ranges, &all, sizeof all, &failure);
     ups_optimizer_call call = {

@@ -402,9 +402,12 @@ static void check_adamw(ups_dtype compute, int64_t rested) {
     ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, 1), 1.0f, host, COUNT);
     for (int i = 0; i < COUNT; i++) w[i] = ema[i] = (double)host[i];
     device->class->upload(device, buffers[0], host, sizeof host, &failure);
-    device->class->upload(device, buffers[4], host, sizeof host, &failure);
     enum { FIRST = COUNT / 2 + 2 }; /* three more than fours of them */
-    const ups_range halves[] = {{0, FIRST, 0}, {FIRST, COUNT - FIRST, FIRST}};
+    /* What is kept of the first half lies behind that of the second. */
+    const ups_range halves[] = {{0, FIRST, COUNT - FIRST, 0}, {FIRST, COUNT - FIRST, 0, FIRST}};
+    for (int i = 0; i < 2; i++)
+        write_device(device, buffers[4] + halves[i].kept, host + halves[i].offset,
+                     (size_t)halves[i].count * sizeof *host);
     ups_range *ranges = device_memory(sizeof halves);
     device->class->upload(device, ranges, halves, sizeof halves, &failure);
     /* Gradients that carry a loss scale of 2 are halved. */
@@ -443,7 +446,9 @@ static void check_adamw(ups_dtype compute, int64_t rested) {
         }
     }
     device->class->download(device, values, buffers[0], sizeof values, &failure);
-    device->class->download(device, host, buffers[4], sizeof host, &failure);
+    for (int i = 0; i < 2; i++)
+        device->class->download(device, host + halves[i].offset, buffers[4] + halves[i].kept,
+                                (size_t)halves[i].count * sizeof *host, &failure);
     device->class->download(device, host_copy, copy, sizeof host_copy, &failure);
     for (int i = 0; i < COUNT; i++) {
         float rounded;
@@ -470,12 +475,13 @@ enum {
     MUON_SKIPPED = 3 /* elements before a matrix that begins at no multiple of 4 */
 };
 
-/* Values, momentum, average and copy of two matrices that begin at `offset`, after some steps. */
+/* Values, momentum, average and copy of two matrices that begin at `offset`, after some steps; momentum and average
+ * begin somewhere else. */
 static void *moved_by_muon(int64_t offset, int64_t rows, int64_t columns, ups_dtype compute, size_t *bytes) {
-    const int64_t count = 2 * rows * columns;
-    const ups_matrices matrices = {offset, 2, rows, columns};
-    const ups_range host_range = {offset, count, 0};
-    const size_t each = (size_t)count * sizeof(float), all = (size_t)(offset + count) * sizeof(float);
+    const int64_t count = 2 * rows * columns, beyond = 2 * offset;
+    const ups_matrices matrices = {offset, 2, rows, columns, beyond};
+    const ups_range host_range = {offset, count, beyond, 0};
+    const size_t each = (size_t)count * sizeof(float), all = (size_t)(beyond + count) * sizeof(float);
     float *buffers[MUON_BUFFERS], *host = malloc(each); /* values, gradients, momentum, average */
     for (int i = 0; i < MUON_BUFFERS; i++) buffers[i] = device_memory(all);
     uint16_t *copy = device_memory(all / 2);
@@ -484,7 +490,7 @@ static void *moved_by_muon(int64_t offset, int64_t rows, int64_t columns, ups_dt
     write_device(device, range, &host_range, sizeof host_range);
     ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, 1), 0.1f, host, count);
     write_device(device, buffers[0] + offset, host, each);
-    write_device(device, buffers[3] + offset, host, each);
+    write_device(device, buffers[3] + beyond, host, each);
     ok(ups_update_restore(channel, &(ups_update_state){.loss_scale = 1}, &failure)); /* which counts no step yet */
     for (int step = 0; step < MUON_STEPS; step++) {
         ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, 2 + (uint32_t)step), 0.01f, host, count);
@@ -515,9 +521,9 @@ static void *moved_by_muon(int64_t offset, int64_t rows, int64_t columns, ups_dt
     }
     *bytes = 3 * each + each / 2;
     uint8_t *results = malloc(*bytes);
-    static const int kept[] = {0, 2, 3};
+    const float *const left[] = {buffers[0] + offset, buffers[2] + beyond, buffers[3] + beyond};
     for (int i = 0; i < 3; i++)
-        ok(device->class->download(device, results + (size_t)i * each, buffers[kept[i]] + offset, each, &failure));
+        ok(device->class->download(device, results + (size_t)i * each, left[i], each, &failure));
     ok(device->class->download(device, results + 3 * each, copy + offset, each / 2, &failure));
     for (int i = 0; i < MUON_BUFFERS; i++) device->class->release(device, buffers[i]);
     device->class->release(device, copy);

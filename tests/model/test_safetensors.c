@@ -324,10 +324,11 @@ CLAIM(one_file_holds_several_buffers_and_a_part_of_the_names) {
     float numbers[256], zeros[256] = {0};
     for (int i = 0; i < 256; i++) numbers[i] = (float)i;
     ok(device->class->upload(device, moment, numbers, bytes, &failure));
-    const ups_parameter_buffer buffers[] = {
-        {"", ups_parameters_values(p), NULL}, {"moment.", moment, NULL}, {"ema.", average, NULL}};
+    const ups_parameter_buffer buffers[] = {{.prefix = "", .values = ups_parameters_values(p)},
+                                            {.prefix = "moment.", .values = moment},
+                                            {.prefix = "ema.", .values = average}};
     json_t *metadata = json_pack("{s:s}", "step", "41");
-    ok(ups_parameters_save_buffers(p, "operator.", buffers, 3, metadata, path, &failure));
+    ok(ups_parameters_save_buffers(p, "operator.", buffers, 3, NULL, metadata, path, &failure));
     json_decref(metadata);
 
     ups_safetensors *file;

@@ -290,9 +290,10 @@ def kept(runs):
 
 
 @several
-def test_two_processes_with_a_card_each_make_the_bytes_of_one(runs):
-    """Gradients go through the host's memory there; everything else is the processor's way of training together."""
-    text = shared_by(2).replace("seed: 3", "seed: 3\nranks: {{reproducible: true}}")
+@pytest.mark.parametrize("shard", ["none", "optimizer"])
+def test_two_processes_with_a_card_each_make_the_bytes_of_one(runs, shard):
+    """Gradients go through the host's memory there, as shares of weights do; everything else is the processor's way of training together."""
+    text = shared_by(2).replace("seed: 3", f"seed: 3\nranks: {{{{reproducible: true, shard: {shard}}}}}")
     expected = removed(runs, trained(runs, EMULATED, text))
     done = together(runs, 2, text)
     assert done.returncode == 0, done.stderr

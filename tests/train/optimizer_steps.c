@@ -97,7 +97,7 @@ int main(int argc, char **argv) {
     for (int32_t i = 0; i < count; i++)
         put(file, weights_prefix, ups_parameters_get(parameters, i), device, ups_parameters_values(parameters));
     check(ups_parameters_refresh(parameters, &failure));
-    check(ups_optimizer_create(&s.optimizer, device, parameters, &optimizer, &failure));
+    check(ups_optimizer_create(&s.optimizer, device, parameters, NULL, &optimizer, &failure));
     for (int step = 0; step < s.steps; step++) {
         char prefix[40];
         ups_update update;
@@ -112,7 +112,7 @@ int main(int argc, char **argv) {
     ups_parameter_buffer buffers[1 + UPS_OPTIMIZER_MAX_BUFFERS] = {
         {.prefix = "", .values = ups_parameters_values(parameters)}};
     int buffer_count = 1 + ups_optimizer_buffers(optimizer, buffers + 1);
-    check(ups_parameters_save_buffers(parameters, NULL, buffers, buffer_count, NULL, argv[2], &failure));
+    check(ups_parameters_save_buffers(parameters, NULL, buffers, buffer_count, NULL, NULL, argv[2], &failure));
     ups_optimizer_destroy(optimizer);
     ups_parameters_destroy(parameters);
     ups_device_close(device);

@@ -6,6 +6,7 @@
 #include "model/parameters/parameters.h"
 #include "tests/model/claims.h"
 #include "tests/model/on_device.h"
+#include "tests/train/buffers.h"
 #include "train/checkpoint.h"
 #include "train/stages/stage.h"
 
@@ -37,7 +38,7 @@ static trained make_with(ups_optimizer_kind kind, int64_t rows, bool average, up
                        (ups_init){.kind = UPS_INIT_NORMAL, .scale = 1, .matrices = 1});
     ups_parameters_add(t.parameters, "layer.bias", 1, (int64_t[]){3}, (ups_init){.kind = UPS_INIT_ONES});
     ok(ups_parameters_allocate(t.parameters, device, true, compute, seed, &failure));
-    ok(ups_optimizer_create(&config, device, t.parameters, &t.optimizer, &failure));
+    ok(ups_optimizer_create(&config, device, t.parameters, NULL, &t.optimizer, &failure));
     return t;
 }
 
@@ -71,7 +72,7 @@ static void end(trained *t) {
 }
 
 static ups_status save(trained *t, ups_error *error) {
-    return ups_checkpoint_save(scratch("run"), &t->state, t->parameters, t->optimizer, error);
+    return ups_checkpoint_save(scratch("run"), &t->state, t->parameters, t->optimizer, NULL, error);
 }
 
 static ups_status load(trained *t, ups_error *error) {
@@ -95,7 +96,7 @@ static void assert_same(trained *a, trained *b) {
         assert_string_equal(kept[0][i].prefix, kept[1][i].prefix);
         for (int32_t k = 0; k < ups_parameters_count(a->parameters); k++) {
             const ups_parameter *p = ups_parameters_get(a->parameters, k);
-            const int64_t *offsets = kept[0][i].offsets, at = offsets ? offsets[k] : p->offset;
+            const int64_t at = place_in(&kept[0][i], a->parameters, k);
             if (at < 0) continue;
             assert_same_memory(kept[0][i].values + at, kept[1][i].values + at, (size_t)p->elements * sizeof(float));
         }
@@ -212,7 +213,7 @@ CLAIM(the_best_weights_lie_beside_the_latest_checkpoint_unless_that_is_better) {
     ok(save(&t, &failure));
     assert_best("step-00000001.safetensors"); /* no validation fell due */
     t.state.best = (ups_best_score){.step = 1, .score = 0.5};
-    ok(ups_checkpoint_save_best(scratch("run"), &t.state, t.parameters, t.optimizer, &failure));
+    ok(ups_checkpoint_save_best(scratch("run"), &t.state, t.parameters, t.optimizer, NULL, &failure));
     assert_best("best.safetensors");
     ups_parameter_buffer weights = {.prefix = "", .values = ups_parameters_values(other.parameters)};
     ok(ups_parameters_load_buffers(other.parameters, NULL, &weights, 1, scratch("run/best.safetensors"), false,
@@ -333,7 +334,8 @@ CLAIM(what_muon_keeps_is_refused_where_it_is_cut_or_not_finite) {
     assert_int_equal(ups_optimizer_buffers(saved.optimizer, kept), 4);
     assert_string_equal(kept[2].prefix, "muon.momentum.");
     const int32_t weight = ups_parameters_find(saved.parameters, "layer.weight");
-    write_device(device, kept[2].values + kept[2].offsets[weight] + 3, &(float){NAN}, sizeof(float));
+    write_device(device, kept[2].values + place_in(&kept[2], saved.parameters, weight) + 3, &(float){NAN},
+                 sizeof(float));
     ok(save(&saved, &failure));
     refuses(&t, UPS_ERR_NUMERIC, "'muon.momentum.layer.weight' holds 1 values that are NaN");
     end(&saved);
@@ -351,14 +353,14 @@ CLAIM(the_checkpoint_before_the_decay_is_kept_and_can_be_gone_back_to) {
     advance(&t, 2), advance(&reference, 2);
     t.state.score = reference.state.score = 0.5;
     t.state.best = reference.state.best = (ups_best_score){.step = 2, .score = 0.5, .task = {0.5}};
-    ok(ups_checkpoint_save_best(scratch("run"), &t.state, t.parameters, t.optimizer, &failure));
+    ok(ups_checkpoint_save_best(scratch("run"), &t.state, t.parameters, t.optimizer, NULL, &failure));
     ok(save(&t, &failure));
     refused(ups_checkpoint_go_back(scratch("run"), &failure), UPS_ERR_IO, "stable.json");
     ok(ups_checkpoint_keep_stable(scratch("run"), &failure));
     advance(&t, 3);
     t.state.score = 0.1;
     t.state.best = (ups_best_score){.step = 5, .score = 0.1, .task = {0.1}};
-    ok(ups_checkpoint_save_best(scratch("run"), &t.state, t.parameters, t.optimizer, &failure));
+    ok(ups_checkpoint_save_best(scratch("run"), &t.state, t.parameters, t.optimizer, NULL, &failure));
     ok(save(&t, &failure));
     ok(ups_checkpoint_stable_step(scratch("run"), &stable, &failure));
     assert_int_equal(stable, 2);
@@ -582,7 +584,7 @@ CLAIM(the_exported_model_is_the_average_where_there_is_one_and_the_weights_other
         trained t = make(4, average, false, 1), read = make(4, false, UPS_F32, 2);
         advance(&t, 3);
         const char *path = scratch("model.safetensors");
-        ok(ups_model_export(path, t.parameters, t.optimizer, NULL, &failure));
+        ok(ups_model_export(path, t.parameters, t.optimizer, NULL, NULL, &failure));
         ok(ups_parameters_load(read.parameters, path, true, &failure));
         size_t bytes = (size_t)ups_parameters_elements(t.parameters) * sizeof(float);
         const float *expected = average ? ups_optimizer_average(t.optimizer) : ups_parameters_values(t.parameters);
@@ -633,7 +635,7 @@ CLAIM(a_batch_size_found_by_itself_is_that_of_the_checkpoint_when_a_stage_goes_o
     assert_int_equal(plan.batch_size, 64); /* no checkpoint yet */
     trained t = make(4, false, UPS_F32, 1);
     t.state.batch_size = 12;
-    ok(ups_checkpoint_save(directory, &t.state, t.parameters, t.optimizer, &failure));
+    ok(ups_checkpoint_save(directory, &t.state, t.parameters, t.optimizer, NULL, &failure));
     ok(ups_stage_choose_batch(&request, UPS_STAGE_OPERATOR, plan_batch, NULL, &plan, &failure));
     assert_int_equal(plan.batch_size, 12);
     request.resume = false;

@@ -160,6 +160,79 @@ CLAIM(an_exchange_begun_while_another_waits_comes_after_it) {
     }
 }
 
+/* ---- shares ------------------------------------------------------------------------------------------------------ */
+
+/* Pieces of uneven lengths, dealt to ranks in no order; every fifth piece is long. */
+static ups_shares make_shares(int64_t count) {
+    ups_shares shares = {.count = size, .pieces = calloc((size_t)count, sizeof *shares.pieces)};
+    int32_t last = -1;
+    assert_non_null(shares.pieces);
+    for (int64_t at = 0, k = 0; at < count; k++) {
+        int64_t length = k % 5 == 4 ? count / 3 + 1 : 1 + k * 7 % 61;
+        int32_t share = (int32_t)((k * k + k / 3) % size);
+        if (share == last) share = (share + 1) % size;
+        if (length > count - at) length = count - at;
+        shares.pieces[shares.piece_count++] = (ups_share_piece){at, length, share};
+        at += length;
+        last = share;
+    }
+    return shares;
+}
+
+static int32_t owner(const ups_shares *shares, int64_t element) {
+    return shares->pieces[ups_shares_piece_at(shares, element)].share;
+}
+
+static void assert_number(float found, float expected, int64_t i) {
+    if (memcmp(&found, &expected, sizeof found) != 0)
+        fail_msg("element %lld is %.9g, not %.9g", (long long)i, (double)found, (double)expected);
+}
+
+CLAIM(each_rank_gets_the_sums_of_its_share_and_nothing_else_changes) {
+    for (size_t k = 0; k < sizeof counts / sizeof *counts; k++) {
+        const int64_t count = counts[k], from = count / 5, some = count - from - count / 7;
+        ups_shares shares = make_shares(count);
+        float *values = fill(rank, count);
+        ups_comm_reduce_scatter(comm, &shares, values + from, from, some);
+        ok(ups_comm_finish(comm, &failure));
+        for (int64_t i = 0; i < count; i++) {
+            const bool summed = i >= from && i < from + some && owner(&shares, i) == rank;
+            assert_number(values[i], summed ? sum_of(0, size, i) : term(rank, i), i);
+        }
+        free(values);
+        ups_shares_free(&shares);
+    }
+}
+
+CLAIM(what_each_rank_has_of_its_share_all_have_or_rank_0_has) {
+    for (size_t k = 0; k < 2 * sizeof counts / sizeof *counts; k++) {
+        const int64_t count = counts[k / 2], from = count / 4, some = count - from - count / 9;
+        const bool brings = k % 2;
+        ups_shares shares = make_shares(count);
+        float *values = fill(rank, count);
+        (brings ? ups_comm_bring : ups_comm_all_gather)(comm, &shares, values + from, from, some);
+        ok(ups_comm_finish(comm, &failure));
+        for (int64_t i = 0; i < count; i++) {
+            const bool given = i >= from && i < from + some && (!brings || rank == 0);
+            assert_number(values[i], term(given ? owner(&shares, i) : rank, i), i);
+        }
+        free(values);
+        ups_shares_free(&shares);
+    }
+}
+
+CLAIM(shares_of_more_than_a_run_are_exchanged_run_by_run) {
+    const int64_t count = 2 * UPS_SHARE_RUN + 777;
+    ups_shares shares = make_shares(count);
+    float *values = fill(rank, count);
+    ups_comm_reduce_scatter(comm, &shares, values, 0, count);
+    ups_comm_all_gather(comm, &shares, values, 0, count);
+    ok(ups_comm_finish(comm, &failure));
+    assert_sums(values, 0, size, count);
+    free(values);
+    ups_shares_free(&shares);
+}
+
 /* ---- notices ----------------------------------------------------------------------------------------------------- */
 
 /* Until the communicators have seen that nobody is asked to end. */
@@ -274,7 +347,8 @@ CLAIM(gradients_that_are_told_complete_bit_by_bit_are_summed_once_each) {
         }
         bool trained[UPS_UPDATE_MAX_SETS] = {true};
         ok(ups_exchange_micro_batch(t.exchange, 0, t.update, &failure));
-        ok(ups_exchange_step(t.exchange, t.update, trained, &failure));
+        ok(ups_exchange_gradients(t.exchange, &failure));
+        ok(ups_exchange_results(t.exchange, t.update, trained, &failure));
         assert_sums(ups_parameters_gradients(t.parameters), step * size, size, t.elements);
     }
     end(&t);
@@ -286,7 +360,8 @@ CLAIM(a_last_bucket_that_is_whole_is_summed_like_any) {
     make_gradients(&t, rank, 0, t.elements);
     const ups_gradient_watch *watch = ups_exchange_watch(t.exchange);
     if (rank == 0) watch->complete(watch->context, t.elements);
-    ok(ups_exchange_step(t.exchange, t.update, trained, &failure));
+    ok(ups_exchange_gradients(t.exchange, &failure));
+    ok(ups_exchange_results(t.exchange, t.update, trained, &failure));
     assert_sums(ups_parameters_gradients(t.parameters), 0, size, t.elements);
     end(&t);
 }
@@ -305,7 +380,8 @@ static void take_step(training *t, int own, int ranks, int rounds) {
         trained[m % 5] = true;
         ok(ups_exchange_micro_batch(t->exchange, round, t->update, &failure));
     }
-    ok(ups_exchange_step(t->exchange, t->update, trained, &failure));
+    ok(ups_exchange_gradients(t->exchange, &failure));
+    ok(ups_exchange_results(t->exchange, t->update, trained, &failure));
     for (int set = 0; set < 7; set++) assert_int_equal(trained[set], set < 5);
 }
 
@@ -330,6 +406,74 @@ CLAIM(reproducible_steps_have_the_bits_of_one_process_that_takes_all_micro_batch
     end(&alone);
 }
 
+/* An exchange of shares in the place of one without. */
+static void divide(training *t, const ups_shares *shares, bool reproducible) {
+    const ups_exchange_options options = {.comm = comm,
+                                          .device = t->device,
+                                          .parameters = t->parameters,
+                                          .rounds = 2,
+                                          .reproducible = reproducible,
+                                          .shares = shares};
+    ups_exchange_close(t->exchange);
+    ok(ups_exchange_open(&options, &t->exchange, &failure));
+}
+
+CLAIM(gradients_of_shares_are_summed_while_they_are_made_and_norms_are_those_of_all) {
+    training t = begin(2 * PIECE + 4321, false, comm);
+    ups_shares shares = make_shares(t.elements);
+    bool trained[UPS_UPDATE_MAX_SETS] = {true};
+    divide(&t, &shares, false);
+    assert_true(ups_exchange_divides_gradients(t.exchange) && ups_exchange_gather(t.exchange));
+    assert_int_equal(ups_exchange_gather(t.exchange)->writes, rank == 0);
+    const ups_gradient_watch *watch = ups_exchange_watch(t.exchange);
+    for (int64_t step = 0; step < 2; step++) {
+        make_gradients(&t, step * size + rank, 0, t.elements);
+        if (rank != 1) watch->complete(watch->context, PIECE + 5);
+        ok(ups_exchange_gradients(t.exchange, &failure));
+        const float *gradients = ups_parameters_gradients(t.parameters);
+        for (int64_t i = 0; i < t.elements; i++) {
+            const bool own = owner(&shares, i) == rank;
+            assert_number(gradients[i], own ? sum_of(step * size, size, i) : term(step * size + rank, i), i);
+        }
+        memset(&t.update->result, 0, sizeof t.update->result);
+        t.update->result.squared_norm = 1 << rank;
+        t.update->result.non_finite = rank == 1;
+        ok(ups_exchange_results(t.exchange, t.update, trained, &failure));
+        assert_true(t.update->result.squared_norm == (1 << size) - 1);
+        assert_int_equal(t.update->result.non_finite, size > 1);
+    }
+    end(&t);
+    ups_shares_free(&shares);
+}
+
+CLAIM(reproducible_steps_of_shares_have_all_gradients) {
+    training t = begin(5000, true, comm);
+    ups_shares shares = make_shares(t.elements);
+    divide(&t, &shares, true);
+    assert_false(ups_exchange_divides_gradients(t.exchange));
+    take_step(&t, rank, size, 2);
+    assert_sums(ups_parameters_gradients(t.parameters), 0, 2 * (int64_t)size, t.elements);
+    end(&t);
+    ups_shares_free(&shares);
+}
+
+CLAIM(after_an_update_all_have_the_weights_of_each_share) {
+    training t = begin(PIECE + 999, false, comm);
+    ups_shares shares = make_shares(t.elements);
+    float *weights = ups_parameters_values(t.parameters), *saved = fill(rank, t.elements);
+    divide(&t, &shares, false);
+    for (int64_t i = 0; i < t.elements; i++) weights[i] = term(rank, i);
+    ok(ups_exchange_weights(t.exchange, &failure));
+    for (int64_t i = 0; i < t.elements; i++) assert_number(weights[i], term(owner(&shares, i), i), i);
+    const ups_parameter_gather *gather = ups_exchange_gather(t.exchange);
+    ok(gather->bring(gather->context, saved + 100, 100, t.elements - 200, &failure));
+    for (int64_t i = 0; i < t.elements && rank == 0; i++)
+        assert_number(saved[i], term(i < 100 || i >= t.elements - 100 ? 0 : owner(&shares, i), i), i);
+    free(saved);
+    end(&t);
+    ups_shares_free(&shares);
+}
+
 CLAIM(losses_and_the_first_bad_micro_batch_are_those_of_all_ranks) {
     training t = begin(100, false, comm);
     bool trained[UPS_UPDATE_MAX_SETS] = {false};
@@ -338,7 +482,8 @@ CLAIM(losses_and_the_first_bad_micro_batch_are_those_of_all_ranks) {
     t.update->result.loss[0] = 0.5 * (rank + 1);
     t.update->result.windows[rank] = 4;
     if (rank > 0) t.update->result.bad_micro_batch = 1 + 10 - rank;
-    ok(ups_exchange_step(t.exchange, t.update, trained, &failure));
+    ok(ups_exchange_gradients(t.exchange, &failure));
+    ok(ups_exchange_results(t.exchange, t.update, trained, &failure));
     assert_true(t.update->result.loss[0] == 0.25 * size * (size + 1));
     for (int r = 0; r < size + 1; r++) {
         assert_int_equal(t.update->result.windows[r], r < size ? 4 : 0);
@@ -353,7 +498,8 @@ CLAIM(all_know_after_a_step_that_one_was_asked_to_end_and_by_what) {
     for (int who = -1; who < size; who++) {
         bool trained[UPS_UPDATE_MAX_SETS] = {true};
         if (rank == who) ups_cancel_request_as(SIGTERM);
-        ok(ups_exchange_step(t.exchange, t.update, trained, &failure));
+        ok(ups_exchange_gradients(t.exchange, &failure));
+        ok(ups_exchange_results(t.exchange, t.update, trained, &failure));
         assert_int_equal(ups_exchange_cancelled(t.exchange), who >= 0);
         if (who >= 0) assert_int_equal(ups_cancel_signal(), SIGTERM);
         ups_cancel_reset();
@@ -364,11 +510,19 @@ CLAIM(all_know_after_a_step_that_one_was_asked_to_end_and_by_what) {
 
 CLAIM(sums_take_the_memory_of_a_bucket_and_reproducible_ones_that_of_all_gradients) {
     training t = begin(10, false, comm);
-    const size_t bucket = ups_exchange_measure(comm, t.device, PIECE, 2, false);
+    const size_t bucket = ups_exchange_measure(comm, t.device, PIECE, 2, false, NULL);
     assert_true(bucket >= PIECE * sizeof(float) && bucket <= 2 * PIECE * sizeof(float) + 8 * (size_t)size);
-    assert_int_equal(ups_exchange_measure(comm, t.device, 50 * PIECE + 7, 2, false), bucket);
-    assert_true(ups_exchange_measure(comm, t.device, 50 * PIECE, 2, true) >= 50 * PIECE * sizeof(float));
-    assert_int_equal(ups_exchange_measure(comm, t.device, 50 * PIECE, 1, true), bucket); /* one sum has the order */
+    assert_int_equal(ups_exchange_measure(comm, t.device, 50 * PIECE + 7, 2, false, NULL), bucket);
+    assert_true(ups_exchange_measure(comm, t.device, 50 * PIECE, 2, true, NULL) >= 50 * PIECE * sizeof(float));
+    assert_int_equal(ups_exchange_measure(comm, t.device, 50 * PIECE, 1, true, NULL),
+                     bucket); /* one sum has the order */
+    ups_shares shares = make_shares(9 * PIECE);
+    const size_t most = (size_t)ups_shares_most_within(&shares, PIECE);
+    assert_int_equal(ups_exchange_measure(comm, t.device, 9 * PIECE, 2, false, &shares),
+                     (PIECE + most * (size_t)size) * sizeof(float)); /* packed, and what all send of a share */
+    assert_int_equal(ups_exchange_measure(comm, t.device, 9 * PIECE, 2, true, &shares),
+                     ups_exchange_measure(comm, t.device, 9 * PIECE, 2, true, NULL) + PIECE * sizeof(float));
+    ups_shares_free(&shares);
     end(&t);
 }
 
@@ -416,8 +570,9 @@ CLAIM(a_process_by_itself_is_rank_0_of_1_and_exchanges_nothing) {
     assert_null(t.exchange);
     assert_null(ups_exchange_watch(t.exchange));
     assert_false(ups_exchange_takes_each(t.exchange) || ups_exchange_cancelled(t.exchange));
-    assert_int_equal(ups_exchange_measure(NULL, t.device, t.elements, 2, false), 0);
-    assert_int_equal(ups_exchange_measure(NULL, t.device, t.elements, 2, true), t.elements * (int64_t)sizeof(float));
+    assert_int_equal(ups_exchange_measure(NULL, t.device, t.elements, 2, false, NULL), 0);
+    assert_int_equal(ups_exchange_measure(NULL, t.device, t.elements, 2, true, NULL),
+                     t.elements * (int64_t)sizeof(float));
     end(&t);
 }
 

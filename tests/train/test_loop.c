@@ -51,7 +51,7 @@ static pull *begin(int64_t steps) {
     ups_parameters_add(p->parameters, "weight", 1, (int64_t[]){WEIGHTS},
                        (ups_init){.kind = UPS_INIT_NORMAL, .scale = 1});
     ok(ups_parameters_allocate(p->parameters, device, true, UPS_F32, 3, &failure));
-    ok(ups_optimizer_create(&p->training.optimizer, device, p->parameters, &p->optimizer, &failure));
+    ok(ups_optimizer_create(&p->training.optimizer, device, p->parameters, NULL, &p->optimizer, &failure));
     return p;
 }
 
@@ -295,7 +295,7 @@ CLAIM(zero_means_only_at_the_end) {
 static void hold_rate(pull *p) {
     ups_optimizer_destroy(p->optimizer);
     p->training.optimizer.schedule = UPS_SCHEDULE_CONSTANT;
-    ok(ups_optimizer_create(&p->training.optimizer, device, p->parameters, &p->optimizer, &failure));
+    ok(ups_optimizer_create(&p->training.optimizer, device, p->parameters, NULL, &p->optimizer, &failure));
 }
 
 /* The run stops at step 17 with a sentence, and its last checkpoint, of step 15, is what it was. */
@@ -442,7 +442,7 @@ CLAIM(a_cancelled_run_resumes_to_the_same_bits_the_same_running_loss_and_the_sam
 /* The optimizer with the training's options as they are now. */
 static void make_optimizer(pull *p) {
     ups_optimizer_destroy(p->optimizer);
-    ok(ups_optimizer_create(&p->training.optimizer, device, p->parameters, &p->optimizer, &failure));
+    ok(ups_optimizer_create(&p->training.optimizer, device, p->parameters, NULL, &p->optimizer, &failure));
 }
 
 static void decay_late(pull *p) {

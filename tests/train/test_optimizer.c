@@ -4,6 +4,7 @@
 #include "base/random.h"
 #include "tests/model/claims.h"
 #include "tests/model/on_device.h"
+#include "tests/train/buffers.h"
 #include "train/learning_rate.h"
 #include "train/optimizer.h"
 
@@ -34,7 +35,7 @@ static trained begin_divided(const ups_optimizer_config *config, ups_dtype compu
     }
     if (set_of) ups_parameters_divide(t.parameters, set_of);
     ok(ups_parameters_allocate(t.parameters, t.device, true, compute, 11, &failure));
-    ok(ups_optimizer_create(config, t.device, t.parameters, &t.optimizer, &failure));
+    ok(ups_optimizer_create(config, t.device, t.parameters, NULL, &t.optimizer, &failure));
     return t;
 }
 
@@ -257,7 +258,7 @@ static trained begin_matrices(const ups_optimizer_config *config, bool captures,
     *by_calls = *t.device->class;
     by_calls->capture_begin = NULL;
     if (!captures) t.device->class = by_calls;
-    ok(ups_optimizer_create(config, t.device, t.parameters, &t.optimizer, &failure));
+    ok(ups_optimizer_create(config, t.device, t.parameters, NULL, &t.optimizer, &failure));
     return t;
 }
 
@@ -475,7 +476,7 @@ static trained begin_muon(const ups_optimizer_config *config, ups_dtype compute)
             (ups_init){.kind = UPS_INIT_NORMAL, .scale = 1, .no_decay = i == 0, .matrices = i == 0 ? 3 : i == 2});
     }
     ok(ups_parameters_allocate(t.parameters, t.device, true, compute, 11, &failure));
-    ok(ups_optimizer_create(config, t.device, t.parameters, &t.optimizer, &failure));
+    ok(ups_optimizer_create(config, t.device, t.parameters, NULL, &t.optimizer, &failure));
     return t;
 }
 
@@ -591,10 +592,10 @@ CLAIM(muon_keeps_less_than_adamw) {
     const size_t largest = t.device->class->matrices_workspace(t.device, &shapes[1], 1, UPS_F32);
     const size_t workspace = t.device->class->matrices_workspace(t.device, shapes, 2, UPS_F32);
     assert_true(modes != largest && workspace == (modes > largest ? modes : largest));
-    ok(ups_optimizer_measure(&config, t.device, t.parameters, UPS_F32, &muons, &failure));
+    ok(ups_optimizer_measure(&config, t.device, t.parameters, NULL, UPS_F32, &muons, &failure));
     assert_int_equal(muons.all, 3 * all - matrices + workspace);
     config.kind = UPS_OPTIMIZER_ADAMW;
-    ok(ups_optimizer_measure(&config, t.device, t.parameters, UPS_F32, &adamw, &failure));
+    ok(ups_optimizer_measure(&config, t.device, t.parameters, NULL, UPS_F32, &adamw, &failure));
     assert_int_equal(adamw.all, 3 * all);
     end(&t);
 }
@@ -604,14 +605,14 @@ CLAIM(its_memory_is_known_before_it_is_created) {
     trained t = begin(&config, UPS_F32);
     size_t buffer = (size_t)elements(&t) * sizeof(float);
     ups_optimizer_memory memory;
-    ok(ups_optimizer_measure(&config, t.device, t.parameters, UPS_F32, &memory, &failure));
+    ok(ups_optimizer_measure(&config, t.device, t.parameters, NULL, UPS_F32, &memory, &failure));
     assert_int_equal(memory.all, 3 * buffer);
     assert_int_equal(memory.offloaded, 0);
     config.ema_decay = 0;
-    ok(ups_optimizer_measure(&config, t.device, t.parameters, UPS_F32, &memory, &failure));
+    ok(ups_optimizer_measure(&config, t.device, t.parameters, NULL, UPS_F32, &memory, &failure));
     assert_int_equal(memory.all, 2 * buffer);
     config.offload = true;
-    ok(ups_optimizer_measure(&config, t.device, t.parameters, UPS_F32, &memory, &failure));
+    ok(ups_optimizer_measure(&config, t.device, t.parameters, NULL, UPS_F32, &memory, &failure));
     assert_int_equal(memory.all, 2 * buffer);
     assert_int_equal(memory.offloaded, t.device->class->memory ? 2 * buffer : 0); /* the CPU's is the host's */
     end(&t);
@@ -637,7 +638,7 @@ static char *after_steps(ups_optimizer_config config, bool offload, size_t *byte
     for (int b = 0; b < count; b++) { /* parameter by parameter, as they are written to a file */
         for (int32_t i = 0; i < ups_parameters_count(t.parameters); i++) {
             const ups_parameter *p = ups_parameters_get(t.parameters, i);
-            const int64_t at = buffers[b].offsets ? buffers[b].offsets[i] : p->offset;
+            const int64_t at = place_in(&buffers[b], t.parameters, i);
             if (at < 0) continue;
             ok(t.device->class->download(t.device, all + (size_t)(b + 1) * each + (size_t)p->offset * sizeof(float),
                                          buffers[b].values + at, (size_t)p->elements * sizeof(float), &failure));

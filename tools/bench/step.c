@@ -125,7 +125,7 @@ static ups_status create(bench *b, const ups_device_options *device, ups_optimiz
     UPS_TRY(ups_device_open(device, &b->device, error));
     UPS_TRY(ups_parameters_allocate(b->parameters, b->device, true, b->graph->compute, 1, error));
     UPS_TRY(ups_step_create(b->graph, b->device, &b->step, error));
-    UPS_TRY(ups_optimizer_create(&config, b->device, b->parameters, &b->optimizer, error));
+    UPS_TRY(ups_optimizer_create(&config, b->device, b->parameters, NULL, &b->optimizer, error));
     UPS_TRY(fill(b, b->z, 1, error));
     UPS_TRY(fill(b, b->target, 2, error));
     return fill(b, b->dt, 3, error);

@@ -29,8 +29,8 @@ static json_t *describe_plan(const ups_stage_plan *plan, int ranks) {
     return described;
 }
 
-/* `micro_batches`: of a step, of all ranks. */
-static void print_plan(const char *name, const ups_stage_plan *plan, int64_t micro_batches, int ranks) {
+/* `micro_batches`: of a step, of all ranks; `shares`: each keeps a share of the optimizer's state. */
+static void print_plan(const char *name, const ups_stage_plan *plan, int64_t micro_batches, int ranks, bool shares) {
     printf("%s: %.2f M parameters, batches of %lld\n", name, (double)plan->trainable / 1e6,
            (long long)plan->batch_size);
     if (ranks > 1)
@@ -43,7 +43,7 @@ static void print_plan(const char *name, const ups_stage_plan *plan, int64_t mic
         const char *what;
         size_t bytes;
     } rows[] = {{"weights, gradients, compute copy", plan->parameters},
-                {"optimizer state", plan->optimizer},
+                {shares ? "a rank's share of optimizer state" : "optimizer state", plan->optimizer},
                 {"activations", plan->activations},
                 {"kernel workspace", plan->workspace},
                 {"inputs", plan->inputs},
@@ -91,7 +91,8 @@ static ups_status plan_stages(ups_session *session, int stage_alone, bool restar
         if (list)
             json_object_set_new(list, ups_stage_name(stage), describe_plan(&plan, ranks));
         else
-            print_plan(ups_stage_name(stage), &plan, ups_run_training(config, stage)->accumulation, ranks);
+            print_plan(ups_stage_name(stage), &plan, ups_run_training(config, stage)->accumulation, ranks,
+                       ranks > 1 && config->ranks.shard != UPS_SHARD_NONE);
         if (fits == UPS_OK) fits = ups_stage_check_memory(session, stage, &plan, error);
     }
     if (status == UPS_OK) status = fits;

@@ -25,15 +25,17 @@ enum { MOST_JOBS = 64 }; /* begun and not done; who begins another one waits */
 #define LAST_WORDS 5.0       /* seconds that rank 0 has to end all in, once it was told why another one fails */
 #define LOOK_EVERY 50000000L /* ns between looks for notices while there is no exchange */
 
-typedef enum job_kind { BARRIER, BROADCAST, GATHER, ADD, COLLECT, END } job_kind;
+typedef enum job_kind { BARRIER, BROADCAST, GATHER, ADD, COLLECT, REDUCE_SCATTER, ALL_GATHER, BRING, END } job_kind;
 
 typedef struct comm_job {
     job_kind kind;
-    void *data;      /* broadcast; gather: all; add, collect: values */
-    const void *own; /* gather; collect: the slice */
-    float *slice;    /* add; NULL: the communicator's, of a sum that one job makes and the next collects */
-    int64_t count;   /* bytes, or elements */
-    bool first;      /* add */
+    void *data;               /* broadcast; gather: all; else values */
+    const void *own;          /* gather; collect: the slice */
+    float *slice;             /* add; NULL: the communicator's, of a sum that one job makes and the next collects */
+    int64_t count;            /* bytes, or elements */
+    bool first;               /* add */
+    const ups_shares *shares; /* of elements from `from` on */
+    int64_t from;
 } comm_job;
 
 /* What one process tells another beside exchanges. */
@@ -62,8 +64,9 @@ struct ups_comm {
     /* of the thread alone: */
     comm_notice signalled; /* what was passed on */
     bool passed_on;
-    float *parts, *slice;
-    int64_t parts_count, slice_count;
+    float *parts, *slice, *packed;
+    int64_t parts_count, slice_count, packed_count;
+    int64_t *bounds, *ends; /* (size + 1): of slices (module.h); (size): how far each is filled */
 };
 
 /* ---- the module -------------------------------------------------------------------------------------------------- */
@@ -96,10 +99,15 @@ ups_status ups_comm_find_library(char *name, size_t bytes, ups_error *error) {
 
 /* ---- pieces ------------------------------------------------------------------------------------------------------ */
 
+/* Rank r's slice of `count` elements begins here; that of rank `size` is the end. */
+static int64_t slice_begin(int64_t count, int rank, int size) {
+    return count / size * rank + (count % size < rank ? count % size : rank);
+}
+
 /* Of a piece of at most UPS_MPI_MOST elements; larger buffers are exchanged piece by piece. */
 static int64_t slice_of(const ups_comm *comm, int64_t count) {
     const int rank = ups_comm_rank(comm), size = ups_comm_size(comm);
-    return ups_mpi_slice(count, rank + 1, size) - ups_mpi_slice(count, rank, size);
+    return slice_begin(count, rank + 1, size) - slice_begin(count, rank, size);
 }
 
 static int64_t piece_of(int64_t left) {
@@ -186,7 +194,7 @@ static bool wait_for_exchange(ups_comm *comm, int code, const char *what) {
         if (code != 0) fail_with(comm, code, what);
         if (code != 0 || ended) return code == 0;
         end_all_if_asked(comm);
-        if (ups_cancel_requested() && comm->place.rank == 0) { /* the others hold nothing that would be lost */
+        if (ups_cancel_requested() && comm->place.rank == 0) { /* which ends the others */
             if (stopping == 0) stopping = ups_now();
             if (ups_now() - stopping > PATIENCE) {
                 comm->status =
@@ -204,9 +212,10 @@ static bool wait_for_exchange(ups_comm *comm, int code, const char *what) {
     }
 }
 
+/* Also for nothing there is a place. */
 static bool grow(ups_comm *comm, float **memory, int64_t *has, int64_t wants) {
-    if (*has >= wants) return true;
-    float *grown = realloc(*memory, (size_t)wants * sizeof *grown);
+    if (*memory && *has >= wants) return true;
+    float *grown = realloc(*memory, (size_t)(wants + 1) * sizeof *grown);
     if (!grown) {
         comm->status =
             ups_fail(&comm->error, UPS_ERR_MEMORY, "no memory to exchange %lld numbers in", (long long)wants);
@@ -226,11 +235,16 @@ static void add_parts(const float *parts, int64_t count, int size, float *restri
     }
 }
 
+static const int64_t *find_slices(ups_comm *comm, int64_t count) {
+    for (int r = 0; r <= comm->place.size; r++) comm->bounds[r] = slice_begin(count, r, comm->place.size);
+    return comm->bounds;
+}
+
 static bool add(ups_comm *comm, const comm_job *job) {
-    const int64_t mine = slice_of(comm, job->count);
+    const int64_t mine = slice_of(comm, job->count), *bounds = find_slices(comm, job->count);
     if (!grow(comm, &comm->parts, &comm->parts_count, mine * comm->place.size)) return false;
     if (!job->slice && !grow(comm, &comm->slice, &comm->slice_count, mine)) return false;
-    if (!wait_for_exchange(comm, comm->module->scatter(job->data, job->count, comm->parts), "gradients")) return false;
+    if (!wait_for_exchange(comm, comm->module->scatter(job->data, bounds, comm->parts), "gradients")) return false;
     add_parts(comm->parts, mine, comm->place.size, job->slice ? job->slice : comm->slice, job->first);
     return true;
 }
@@ -238,9 +252,59 @@ static bool add(ups_comm *comm, const comm_job *job) {
 static bool collect(ups_comm *comm, const comm_job *job) {
     float *values = job->data;
     const float *slice = job->own ? job->own : comm->slice;
-    const int64_t mine = slice_of(comm, job->count);
-    memcpy(values + ups_mpi_slice(job->count, comm->place.rank, comm->place.size), slice, (size_t)mine * sizeof *slice);
-    return wait_for_exchange(comm, comm->module->collect(values, job->count), "sums of gradients");
+    const int64_t mine = slice_of(comm, job->count), *bounds = find_slices(comm, job->count);
+    memcpy(values + bounds[comm->place.rank], slice, (size_t)mine * sizeof *slice);
+    return wait_for_exchange(comm, comm->module->collect(values, bounds), "sums of gradients");
+}
+
+/* ---- shares: packed so that each rank's pieces are one slice ---------------------------------------------------- */
+
+enum { ALL_RANKS = -1 };
+
+static void find_packed_slices(ups_comm *comm, const comm_job *job) {
+    const ups_shares *shares = job->shares;
+    const int64_t end = job->from + job->count;
+    memset(comm->bounds, 0, (size_t)(comm->place.size + 1) * sizeof *comm->bounds);
+    for (int32_t p = ups_shares_piece_at(shares, job->from); p < shares->piece_count; p++) {
+        const ups_share_piece piece = ups_share_piece_within(shares->pieces[p], job->from, end);
+        if (piece.count <= 0) break;
+        comm->bounds[piece.share + 1] += piece.count;
+    }
+    for (int r = 0; r < comm->place.size; r++) comm->bounds[r + 1] += comm->bounds[r];
+}
+
+/* What is of `rank`, or of all, from the buffer to where it is packed, or back. */
+static void pack(ups_comm *comm, const comm_job *job, int rank, bool back) {
+    const ups_shares *shares = job->shares;
+    const int64_t end = job->from + job->count;
+    memcpy(comm->ends, comm->bounds, (size_t)comm->place.size * sizeof *comm->ends);
+    for (int32_t p = ups_shares_piece_at(shares, job->from); p < shares->piece_count; p++) {
+        const ups_share_piece piece = ups_share_piece_within(shares->pieces[p], job->from, end);
+        if (piece.count <= 0) break;
+        if (rank != ALL_RANKS && piece.share != rank) continue;
+        float *values = (float *)job->data + (piece.offset - job->from),
+              *packed = comm->packed + comm->ends[piece.share];
+        memcpy(back ? values : packed, back ? packed : values, (size_t)piece.count * sizeof *values);
+        comm->ends[piece.share] += piece.count;
+    }
+}
+
+static bool exchange_shares(ups_comm *comm, const comm_job *job) {
+    const ups_mpi_module *module = comm->module;
+    const int own = comm->place.rank;
+    const bool reduces = job->kind == REDUCE_SCATTER, brings = job->kind == BRING;
+    find_packed_slices(comm, job);
+    const int64_t mine = comm->bounds[own + 1] - comm->bounds[own];
+    if (!grow(comm, &comm->packed, &comm->packed_count, job->count)) return false;
+    if (reduces && !grow(comm, &comm->parts, &comm->parts_count, mine * comm->place.size)) return false;
+    pack(comm, job, reduces ? ALL_RANKS : own, false);
+    const int code = reduces  ? module->scatter(comm->packed, comm->bounds, comm->parts)
+                     : brings ? module->bring(comm->packed, comm->bounds)
+                              : module->collect(comm->packed, comm->bounds);
+    if (!wait_for_exchange(comm, code, reduces ? "gradients" : "shares of the optimizer's")) return false;
+    if (reduces) add_parts(comm->parts, mine, comm->place.size, comm->packed + comm->bounds[own], true);
+    if (!brings || own == 0) pack(comm, job, reduces ? own : ALL_RANKS, true);
+    return true;
 }
 
 static bool carry_out(ups_comm *comm, const comm_job *job) {
@@ -256,6 +320,10 @@ static bool carry_out(ups_comm *comm, const comm_job *job) {
         return add(comm, job);
     case COLLECT:
         return collect(comm, job);
+    case REDUCE_SCATTER:
+    case ALL_GATHER:
+    case BRING:
+        return exchange_shares(comm, job);
     case END:
         break;
     }
@@ -268,6 +336,11 @@ static void *run_thread(void *context) {
     int code = comm->module->begin(&comm->place);
     pthread_mutex_lock(&comm->lock);
     if (code != 0) fail_with(comm, code, "its beginning");
+    if (code == 0) {
+        comm->bounds = calloc(2 * (size_t)comm->place.size + 1, sizeof *comm->bounds);
+        comm->ends = comm->bounds ? comm->bounds + comm->place.size + 1 : NULL;
+        if (!comm->bounds) comm->status = ups_fail(&comm->error, UPS_ERR_MEMORY, "out of memory");
+    }
     comm->ended++; /* as if that were a job */
     pthread_cond_broadcast(&comm->done);
     for (bool ends = code != 0; !ends;) {
@@ -387,6 +460,8 @@ void ups_comm_close(ups_comm *comm) {
     pthread_mutex_destroy(&comm->lock);
     free(comm->parts);
     free(comm->slice);
+    free(comm->packed);
+    free(comm->bounds);
     free(comm);
 }
 
@@ -484,4 +559,29 @@ void ups_comm_collect(ups_comm *comm, const float *slice, float *values, int64_t
         begin(comm, (comm_job){.kind = COLLECT, .own = slice, .data = values + at, .count = piece});
         slice += slice_of(comm, piece);
     }
+}
+
+/* Piece by piece, by a job whose kind is given. */
+static void begin_shares(ups_comm *comm, job_kind kind, const ups_shares *shares, float *values, int64_t from,
+                         int64_t count) {
+    for (int64_t at = 0; comm && at < count; at += UPS_SHARE_RUN) {
+        const int64_t left = count - at;
+        begin(comm, (comm_job){.kind = kind,
+                               .data = values + at,
+                               .count = left < UPS_SHARE_RUN ? left : UPS_SHARE_RUN,
+                               .shares = shares,
+                               .from = from + at});
+    }
+}
+
+void ups_comm_reduce_scatter(ups_comm *comm, const ups_shares *shares, float *values, int64_t from, int64_t count) {
+    begin_shares(comm, REDUCE_SCATTER, shares, values, from, count);
+}
+
+void ups_comm_all_gather(ups_comm *comm, const ups_shares *shares, float *values, int64_t from, int64_t count) {
+    begin_shares(comm, ALL_GATHER, shares, values, from, count);
+}
+
+void ups_comm_bring(ups_comm *comm, const ups_shares *shares, float *values, int64_t from, int64_t count) {
+    begin_shares(comm, BRING, shares, values, from, count);
 }

@@ -12,7 +12,7 @@
 #ifndef UPS_TRAIN_COMM_COMM_H
 #define UPS_TRAIN_COMM_COMM_H
 
-#include "base/error.h"
+#include "model/parameters/shares.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -60,6 +60,16 @@ void ups_comm_add(ups_comm *comm, const float *values, int64_t count, float *sli
 /* Begins to bring the slices of all ranks together in `values`. */
 void ups_comm_collect(ups_comm *comm, const float *slice, float *values, int64_t count);
 int64_t ups_comm_slice(const ups_comm *comm, int64_t count);
+
+/* Begin to exchange elements of a flat buffer of which each rank has a share, in place: the elements [from, from +
+ * count), the first of which lies at `values`; others of that buffer are left alone. `shares` must live until they are
+ * finished.
+ *   reduce_scatter  sums what is this rank's, in the order of ranks; what is others' keeps its terms
+ *   all_gather      what is a rank's becomes what that rank has, on all
+ *   bring           the same on rank 0 */
+void ups_comm_reduce_scatter(ups_comm *comm, const ups_shares *shares, float *values, int64_t from, int64_t count);
+void ups_comm_all_gather(ups_comm *comm, const ups_shares *shares, float *values, int64_t from, int64_t count);
+void ups_comm_bring(ups_comm *comm, const ups_shares *shares, float *values, int64_t from, int64_t count);
 /* Waits for all that was begun. */
 ups_status ups_comm_finish(ups_comm *comm, ups_error *error);
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BUCKET (INT64_C(1) << 20) /* gradients that are summed at once */
+#define BUCKET UPS_SHARE_RUN /* gradients that are summed at once */
 
 /* What processes tell each other of a micro-batch, or of a step. */
 typedef struct told {
@@ -24,6 +24,7 @@ struct ups_exchange {
     told own, *all;
     int64_t begun; /* gradients of the step, from the first on, whose sums were begun */
     ups_gradient_watch watch;
+    ups_parameter_gather gather;
     ups_update_result total; /* of the step so far */
     bool trained[UPS_UPDATE_MAX_SETS], cancelled;
 };
@@ -33,14 +34,30 @@ static bool takes_each(int64_t rounds, bool reproducible) {
     return reproducible && rounds > 1;
 }
 
+/* Whether each process gets the sums of its share alone. */
+static bool divides(const ups_shares *shares, bool reproducible) {
+    return shares && !reproducible;
+}
+
 size_t ups_exchange_measure(const ups_comm *comm, const ups_device *device, int64_t elements, int64_t rounds,
-                            bool reproducible) {
+                            bool reproducible, const ups_shares *shares) {
     if (!comm && !takes_each(rounds, reproducible)) return 0;
-    const int64_t at_once = takes_each(rounds, reproducible) || elements < BUCKET ? elements : BUCKET;
-    const size_t slice = (size_t)ups_comm_slice(comm, at_once),
-                 staged = device->class->immediate ? 0 : (size_t)elements;
-    const size_t received = comm ? slice * (size_t)ups_comm_size(comm) : 0; /* comm.c */
-    return (staged + received + slice) * sizeof(float);
+    const int64_t bucket = elements < BUCKET ? elements : BUCKET;
+    const int64_t at_once = takes_each(rounds, reproducible) ? elements : bucket;
+    const size_t ranks = (size_t)ups_comm_size(comm), staged = device->class->immediate ? 0 : (size_t)elements;
+    const bool divided = divides(shares, reproducible);
+    const size_t slice = (size_t)(divided ? ups_shares_most_within(shares, BUCKET) : ups_comm_slice(comm, at_once));
+    const size_t received = comm ? slice * ranks : 0, packed = shares ? (size_t)bucket : 0; /* comm.c */
+    return (staged + received + packed + (divided ? 0 : slice)) * sizeof(float);
+}
+
+/* Of the gradients from the first on whose sum was not begun yet. */
+static void begin_sum(const ups_exchange *e, float *gradients, int64_t count) {
+    const ups_exchange_options *options = &e->options;
+    if (divides(options->shares, options->reproducible))
+        ups_comm_reduce_scatter(options->comm, options->shares, gradients + e->begun, e->begun, count);
+    else
+        ups_comm_sum(options->comm, gradients + e->begun, count);
 }
 
 /* Of whole buckets that are complete. All processes sum the same ones in the same order, whatever they were told when.
@@ -48,8 +65,7 @@ size_t ups_exchange_measure(const ups_comm *comm, const ups_device *device, int6
 static void begin_sums(void *context, int64_t complete) {
     ups_exchange *e = context;
     float *gradients = e->host ? e->host : ups_parameters_gradients(e->options.parameters);
-    for (; e->begun + BUCKET <= complete; e->begun += BUCKET)
-        ups_comm_sum(e->options.comm, gradients + e->begun, BUCKET);
+    for (; e->begun + BUCKET <= complete; e->begun += BUCKET) begin_sum(e, gradients, BUCKET);
 }
 
 /* ---- devices that sum by themselves ------------------------------------------------------------------------------ */
@@ -113,7 +129,8 @@ static ups_status join_devices(ups_exchange *e, ups_error *error) {
     const ups_exchange_options *options = &e->options;
     joined first;
     int rank;
-    if (!options->comm || options->reproducible || options->path == UPS_GRADIENTS_HOST) return UPS_OK;
+    if (!options->comm || options->reproducible || options->shares || options->path == UPS_GRADIENTS_HOST)
+        return UPS_OK;
     UPS_TRY(join(e, &first, &rank, error));
     if (e->peers && ups_comm_rank(options->comm) == 0) {
         char library[80];
@@ -131,8 +148,13 @@ static ups_status join_devices(ups_exchange *e, ups_error *error) {
     return UPS_OK;
 }
 
-/* ---- opening ------------------------------------------------------------------------------------------------------
- */
+/* ---- opening ---------------------------------------------------------------------------------------------------- */
+
+static ups_status bring(void *context, float *elements, int64_t offset, int64_t count, ups_error *error) {
+    const ups_exchange *e = context;
+    ups_comm_bring(e->options.comm, e->options.shares, elements, offset, count);
+    return ups_comm_finish(e->options.comm, error);
+}
 
 ups_status ups_exchange_open(const ups_exchange_options *options, ups_exchange **exchange, ups_error *error) {
     *exchange = NULL;
@@ -142,6 +164,7 @@ ups_status ups_exchange_open(const ups_exchange_options *options, ups_exchange *
     if (!opened) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     opened->options = *options;
     opened->watch = (ups_gradient_watch){begin_sums, opened};
+    opened->gather = (ups_parameter_gather){bring, opened, .writes = ups_comm_rank(options->comm) == 0};
     opened->elements = ups_parameters_elements(options->parameters);
     opened->all = calloc((size_t)ups_comm_size(options->comm), sizeof *opened->all);
     const size_t bytes = (size_t)opened->elements * sizeof(float);
@@ -183,6 +206,14 @@ bool ups_exchange_takes_each(const ups_exchange *exchange) {
     return exchange && exchange->slice;
 }
 
+bool ups_exchange_divides_gradients(const ups_exchange *exchange) {
+    return exchange && divides(exchange->options.shares, exchange->options.reproducible);
+}
+
+const ups_parameter_gather *ups_exchange_gather(const ups_exchange *exchange) {
+    return exchange && exchange->options.shares ? &exchange->gather : NULL;
+}
+
 bool ups_exchange_cancelled(const ups_exchange *exchange) {
     return exchange && exchange->cancelled;
 }
@@ -198,17 +229,31 @@ static ups_status fetch_weights(ups_exchange *e, float **weights, ups_error *err
     return device->class->download(device, e->host, own, (size_t)e->elements * sizeof *own, error);
 }
 
+static ups_status put_weights_back(ups_exchange *e, ups_error *error) {
+    ups_device *device = e->options.device;
+    float *own = ups_parameters_values(e->options.parameters);
+    if (e->host) UPS_TRY(device->class->upload(device, own, e->host, (size_t)e->elements * sizeof *own, error));
+    UPS_TRY(ups_parameters_refresh(e->options.parameters, error));
+    return device->class->synchronize(device, error);
+}
+
 ups_status ups_exchange_share_weights(ups_exchange *exchange, ups_error *error) {
     if (!exchange || !exchange->options.comm) return UPS_OK;
-    ups_device *device = exchange->options.device;
-    const size_t bytes = (size_t)exchange->elements * sizeof(float);
     float *weights;
     UPS_TRY(fetch_weights(exchange, &weights, error));
-    UPS_TRY(ups_comm_broadcast(exchange->options.comm, weights, (int64_t)bytes, error));
-    float *own = ups_parameters_values(exchange->options.parameters);
-    if (exchange->host) UPS_TRY(device->class->upload(device, own, exchange->host, bytes, error));
-    UPS_TRY(ups_parameters_refresh(exchange->options.parameters, error));
-    return device->class->synchronize(device, error);
+    const int64_t bytes = exchange->elements * (int64_t)sizeof *weights;
+    UPS_TRY(ups_comm_broadcast(exchange->options.comm, weights, bytes, error));
+    return put_weights_back(exchange, error);
+}
+
+ups_status ups_exchange_weights(ups_exchange *exchange, ups_error *error) {
+    if (!exchange || !exchange->options.shares) return UPS_OK;
+    ups_comm *comm = exchange->options.comm;
+    float *weights;
+    UPS_TRY(fetch_weights(exchange, &weights, error));
+    ups_comm_all_gather(comm, exchange->options.shares, weights, 0, exchange->elements);
+    UPS_TRY(ups_comm_finish(comm, error));
+    return put_weights_back(exchange, error);
 }
 
 typedef struct common {
@@ -271,7 +316,7 @@ static ups_status fetch(ups_exchange *e, float **gradients, ups_error *error) {
     return device->class->download(device, e->host, own, (size_t)e->elements * sizeof *own, error);
 }
 
-static ups_status put_back(ups_exchange *e, ups_error *error) {
+static ups_status put_gradients_back(ups_exchange *e, ups_error *error) {
     ups_device *device = e->options.device;
     if (!e->host) return UPS_OK;
     UPS_TRY(device->class->upload(device, ups_parameters_gradients(e->options.parameters), e->host,
@@ -282,6 +327,8 @@ static ups_status put_back(ups_exchange *e, ups_error *error) {
 /* ---- losses ------------------------------------------------------------------------------------------------------ */
 
 static void add_result(ups_update_result *total, const ups_update_result *own) {
+    total->squared_norm += own->squared_norm;
+    total->non_finite += own->non_finite;
     for (int t = 0; t < UPS_UPDATE_MAX_TASKS; t++) {
         total->loss[t] += own->loss[t];
         total->windows[t] += own->windows[t];
@@ -328,24 +375,30 @@ ups_status ups_exchange_micro_batch(ups_exchange *exchange, int64_t round, ups_u
     return clear_result(exchange, update, error);
 }
 
-ups_status ups_exchange_step(ups_exchange *exchange, ups_update *update, bool *trained, ups_error *error) {
+ups_status ups_exchange_gradients(ups_exchange *exchange, ups_error *error) {
     if (!exchange) return UPS_OK;
     ups_device *device = exchange->options.device;
     ups_comm *comm = exchange->options.comm;
     float *gradients = ups_parameters_gradients(exchange->options.parameters);
-    if (exchange->peers) {
-        UPS_TRY(device->class->peers->sum(device, exchange->peers, gradients, exchange->elements, error));
-    } else if (exchange->slice) {
-        gradients = exchange->host ? exchange->host : ups_parameters_gradients(exchange->options.parameters);
+    if (exchange->peers)
+        return device->class->peers->sum(device, exchange->peers, gradients, exchange->elements, error);
+    if (exchange->slice) {
+        if (exchange->host) gradients = exchange->host;
         ups_comm_collect(comm, exchange->slice, gradients, exchange->elements);
     } else {
         UPS_TRY(fetch(exchange, &gradients, error));
         begin_sums(exchange, exchange->elements);
-        ups_comm_sum(comm, gradients + exchange->begun, exchange->elements - exchange->begun);
+        begin_sum(exchange, gradients, exchange->elements - exchange->begun);
         exchange->begun = 0;
     }
-    UPS_TRY(tell(exchange, update, trained, error)); /* waits for all of it */
-    if (!exchange->peers) UPS_TRY(put_back(exchange, error));
+    UPS_TRY(ups_comm_finish(comm, error));
+    return put_gradients_back(exchange, error);
+}
+
+ups_status ups_exchange_results(ups_exchange *exchange, ups_update *update, bool *trained, ups_error *error) {
+    if (!exchange) return UPS_OK;
+    ups_device *device = exchange->options.device;
+    UPS_TRY(tell(exchange, update, trained, error));
     memcpy(trained, exchange->trained, sizeof exchange->trained);
     UPS_TRY(device->class->upload(device, &update->result, &exchange->total, sizeof exchange->total, error));
     UPS_TRY(device->class->synchronize(device, error));

@@ -5,7 +5,13 @@
  * rank r of R those with index r, R + r, 2R + r … What a micro-batch holds and draws depends on its index alone.
  * Gradients are summed once a step. A sum of many numbers depends on where it is begun, in its last bits;
  * `reproducible` sums micro-batch by micro-batch, in their order, so that any number of processes, one among them, has
- * the same bits. That takes a sum a micro-batch in the place of one a step. */
+ * the same bits. That takes a sum a micro-batch in the place of one a step.
+ *
+ * With `shares` (shares.h) each process updates its share of the weights alone, and all get the others' after it. Then
+ * a process needs the sums of its share alone; but where the norm of all gradients is to have the bits of one process,
+ * it gets all of them:
+ *
+ *   gradients → [the norm of this process's share] → results → the update → weights */
 #ifndef UPS_TRAIN_COMM_EXCHANGE_H
 #define UPS_TRAIN_COMM_EXCHANGE_H
 
@@ -26,6 +32,7 @@ typedef struct ups_exchange_options {
     int64_t rounds;             /* micro-batches of a step that this process computes */
     bool reproducible;
     ups_gradient_path path;
+    const ups_shares *shares; /* one a process; NULL: each updates all */
 } ups_exchange_options;
 
 /* *exchange is NULL where one process has nothing to exchange; all that follows takes that. Devices that can sum in
@@ -35,7 +42,7 @@ ups_status ups_exchange_open(const ups_exchange_options *options, ups_exchange *
 void ups_exchange_close(ups_exchange *exchange);
 /* What `open` would allocate, in bytes of the host's memory. */
 size_t ups_exchange_measure(const ups_comm *comm, const ups_device *device, int64_t elements, int64_t rounds,
-                            bool reproducible);
+                            bool reproducible, const ups_shares *shares);
 
 /* All processes begin with the weights of rank 0. */
 ups_status ups_exchange_share_weights(ups_exchange *exchange, ups_error *error);
@@ -55,9 +62,16 @@ const ups_gradient_watch *ups_exchange_watch(const ups_exchange *exchange);
 bool ups_exchange_takes_each(const ups_exchange *exchange);
 /* After a micro-batch of this process, its `round`-th of the step, was issued. */
 ups_status ups_exchange_micro_batch(ups_exchange *exchange, int64_t round, ups_update *update, ups_error *error);
-/* After the last one: gradients, losses in `update` (device memory) and `trained` (by set of parameters) become those
- * of all. */
-ups_status ups_exchange_step(ups_exchange *exchange, ups_update *update, bool *trained, ups_error *error);
+/* After the last one: gradients become those of all, or, where it divides them, those of this process's share do. */
+ups_status ups_exchange_gradients(ups_exchange *exchange, ups_error *error);
+/* Whether that is so: then each adds up the norm of its share before it tells its results. */
+bool ups_exchange_divides_gradients(const ups_exchange *exchange);
+/* Losses and norms in `update` (device memory) and `trained` (by set of parameters) become those of all. */
+ups_status ups_exchange_results(ups_exchange *exchange, ups_update *update, bool *trained, ups_error *error);
+/* After the update, or whatever else changed them: each process's share of the weights goes to all. */
+ups_status ups_exchange_weights(ups_exchange *exchange, ups_error *error);
+/* Of what each keeps of its share alone, when it is saved (parameters.h); NULL: each has all. */
+const ups_parameter_gather *ups_exchange_gather(const ups_exchange *exchange);
 /* Whether any process was asked to end, by the last step; the same answer on all. */
 bool ups_exchange_cancelled(const ups_exchange *exchange);
 

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define UPS_MPI_MODULE_ENTRY "ups_mpi_module_2"
+#define UPS_MPI_MODULE_ENTRY "ups_mpi_module_3"
 
 typedef struct ups_mpi_place {
     int rank, size; /* among all processes */
@@ -26,11 +26,13 @@ typedef struct ups_mpi_module {
 
     /* Each starts an exchange, which has ended when `test` says so; memory is left alone until then. */
     int (*barrier)(void);
-    int (*broadcast)(void *data, int64_t bytes);                      /* from rank 0 */
-    int (*gather)(const void *own, void *all, int64_t bytes);         /* (size, bytes) on all ranks */
-    int (*scatter)(const float *values, int64_t count, float *parts); /* this rank's slice of every rank's `values`:
-                                                                         (size, slice), in order of ranks */
-    int (*collect)(float *values, int64_t count); /* in place: each rank's slice of `values` from that rank */
+    int (*broadcast)(void *data, int64_t bytes);              /* from rank 0 */
+    int (*gather)(const void *own, void *all, int64_t bytes); /* (size, bytes) on all ranks */
+    /* Of slices of `values`: rank r's begins at bounds[r] and ends at bounds[r + 1]. */
+    int (*scatter)(const float *values, const int64_t *bounds, float *parts); /* this rank's slice of every rank's
+                                                                         `values`: (size, slice), in order of ranks */
+    int (*collect)(float *values, const int64_t *bounds); /* in place: each rank's slice from that rank, on all */
+    int (*bring)(float *values, const int64_t *bounds);   /* the same on rank 0 */
     int (*test)(bool *ended);
 
     /* Notices go from one rank to another beside exchanges, and wait until they are asked for. What is sent is left
@@ -39,15 +41,10 @@ typedef struct ups_mpi_module {
     int (*receive)(void *notice, int64_t bytes, int *from); /* *from −1: there is none */
 } ups_mpi_module;
 
-/* Rank r's slice of `count` elements begins here; that of rank `size` is the end. */
-static inline int64_t ups_mpi_slice(int64_t count, int rank, int size) {
-    return count / size * rank + (count % size < rank ? count % size : rank);
-}
-
 /* Most elements and bytes of one exchange: MPI counts in int. */
 #define UPS_MPI_MOST (INT64_C(1) << 28)
 
 typedef const ups_mpi_module *ups_mpi_module_get(void);
-ups_mpi_module_get ups_mpi_module_2;
+ups_mpi_module_get ups_mpi_module_3;
 
 #endif

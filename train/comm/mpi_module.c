@@ -75,15 +75,15 @@ static int gather(const void *own, void *all, int64_t bytes) {
     return MPI_Iallgather(own, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, MPI_COMM_WORLD, &mpi.under_way);
 }
 
-static void slice(int64_t count) {
+static void slice(const int64_t *bounds) {
     for (int r = 0; r < mpi.size; r++) {
-        mpi.offsets[r] = (int)ups_mpi_slice(count, r, mpi.size);
-        mpi.counts[r] = (int)ups_mpi_slice(count, r + 1, mpi.size) - mpi.offsets[r];
+        mpi.offsets[r] = (int)bounds[r];
+        mpi.counts[r] = (int)(bounds[r + 1] - bounds[r]);
     }
 }
 
-static int scatter(const float *values, int64_t count, float *parts) {
-    slice(count);
+static int scatter(const float *values, const int64_t *bounds, float *parts) {
+    slice(bounds);
     const int each = mpi.counts[mpi.rank];
     for (int r = 0; r < mpi.size; r++) {
         mpi.part_counts[r] = each;
@@ -93,10 +93,19 @@ static int scatter(const float *values, int64_t count, float *parts) {
                           MPI_FLOAT, MPI_COMM_WORLD, &mpi.under_way);
 }
 
-static int collect(float *values, int64_t count) {
-    slice(count);
+static int collect(float *values, const int64_t *bounds) {
+    slice(bounds);
     return MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, values, mpi.counts, mpi.offsets, MPI_FLOAT,
                            MPI_COMM_WORLD, &mpi.under_way);
+}
+
+static int bring(float *values, const int64_t *bounds) {
+    slice(bounds);
+    if (mpi.rank == 0)
+        return MPI_Igatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, values, mpi.counts, mpi.offsets, MPI_FLOAT, 0,
+                            MPI_COMM_WORLD, &mpi.under_way);
+    return MPI_Igatherv(values + mpi.offsets[mpi.rank], mpi.counts[mpi.rank], MPI_FLOAT, NULL, NULL, NULL, MPI_FLOAT, 0,
+                        MPI_COMM_WORLD, &mpi.under_way);
 }
 
 static int test(bool *ended) {
@@ -121,7 +130,7 @@ static int receive(void *notice, int64_t bytes, int *from) {
     return code;
 }
 
-const ups_mpi_module *ups_mpi_module_2(void) {
+const ups_mpi_module *ups_mpi_module_3(void) {
     static const ups_mpi_module module = {.library = library,
                                           .begin = begin,
                                           .end = end,
@@ -132,6 +141,7 @@ const ups_mpi_module *ups_mpi_module_2(void) {
                                           .gather = gather,
                                           .scatter = scatter,
                                           .collect = collect,
+                                          .bring = bring,
                                           .test = test,
                                           .send = send,
                                           .receive = receive};

@@ -289,10 +289,17 @@ typedef enum ups_gradient_path {
     UPS_GRADIENTS_NCCL,
 } ups_gradient_path;
 
+/* What each process keeps a share of, in the place of all. */
+typedef enum ups_sharding {
+    UPS_SHARD_NONE,
+    UPS_SHARD_OPTIMIZER,
+} ups_sharding;
+
 /* Processes that train one model together (train/comm/). */
 typedef struct ups_ranks_config {
     bool reproducible;
     ups_gradient_path gradients;
+    ups_sharding shard;
 } ups_ranks_config;
 
 typedef struct ups_run_config {

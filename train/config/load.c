@@ -31,6 +31,7 @@ static const char *const schedules[] = {"constant", "cosine", "wsd", "plateau", 
 static const char *const decay_shapes[] = {"linear", "sqrt", NULL};
 static const char *const split_bys[] = {"auto", "index", "sample", NULL};
 static const char *const gradient_paths[] = {"auto", "host", "nccl", NULL};
+static const char *const shardings[] = {"none", "optimizer", NULL};
 static const char *const engines[] = {"auto", "uring", "threads", NULL};
 static const char *const residencies[] = {"auto", "stream", "ram_compressed", "ram", "encode", "device", NULL};
 static const char *const strategies[] = {"proportional", "balanced", "temperature", "difficulty", NULL};
@@ -473,8 +474,12 @@ static const ups_config_key run_keys[] = {
                    "processes, for a sum a micro-batch instead of one a step"),
                KEY(CHOICE, "gradients", ranks.gradients, "auto", 0, 0,
                    "where they are summed over processes: nccl (by the cards, in their own memory), host (by MPI, in "
-                   "the host's), auto (nccl where all have cards and NCCL, and reproducible is false)",
-                   .choices = gradient_paths, .neutral = true)),
+                   "the host's), auto (nccl where all have cards and NCCL, reproducible is false and shard none)",
+                   .choices = gradient_paths, .neutral = true),
+               KEY(CHOICE, "shard", ranks.shard, "none", 0, 0,
+                   "what each process keeps a share of instead of all: optimizer (moments, 8 bytes a parameter that "
+                   "AdamW moves and 4 of Muon's, and the average of the weights, 4 bytes), none",
+                   .choices = shardings, .neutral = true)),
     {.name = "data", .type = UPS_CONFIG_SECTION, .keys = data_keys},
     KEY(SECTION, "tasks", tasks, NULL, 0, 0, NULL, .keys = task_keys,
         LIST(ups_run_config, tasks, task_count, 1, UPS_SAMPLER_MAX_TASKS)),

@@ -90,18 +90,19 @@ size_t UPS_CPU(muon_workspace)(int threads, const ups_matrices *matrices, int32_
 }
 
 /* The moment moves on, and x becomes what it would be a step later. */
-static void look_ahead(const ups_optimizer_call *call, int threads, int64_t offset, int64_t count, float *x) {
+static void look_ahead(const ups_optimizer_call *call, int threads, int64_t offset, int64_t kept, int64_t count,
+                       float *x) {
     const float scale = call->update->result.gradient_scale, beta = call->beta1;
     const float *gradients = call->gradients + offset;
-    float *moment = call->moments[0] + offset;
+    float *moment = call->moments[0] + kept;
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t chunk = 0; chunk < ups_div_up(count, CHUNK_ELEMENTS); chunk++) {
         int64_t start = chunk * CHUNK_ELEMENTS, end = ups_min(start + CHUNK_ELEMENTS, count);
         for (int64_t i = start; i < end; i++) {
             float gradient = (1.0f - beta) * gradients[i] * scale;
-            float kept = beta * moment[i] + gradient;
-            moment[i] = kept;
-            x[i] = beta * kept + gradient;
+            float moved = beta * moment[i] + gradient;
+            moment[i] = moved;
+            x[i] = beta * moved + gradient;
         }
     }
 }
@@ -165,7 +166,7 @@ static void move(const ups_optimizer_call *call, const ups_matrices *m, int64_t 
     float *values = call->values + offset, *x = (float *)(void *)(workspace + l.x[0]);
     double squares;
     int64_t bad;
-    look_ahead(call, threads, offset, count, x);
+    look_ahead(call, threads, offset, m->kept + index * count, count, x);
     UPS_CPU(sum_of_squares)(threads, x, count, &squares, &bad);
     const double norm = sqrt(squares);
     const bool moves = norm > SMALLEST_NORM && bad == 0;

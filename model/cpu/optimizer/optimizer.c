@@ -5,11 +5,13 @@
 
 enum { BLOCK = 16384 /* elements that are summed by one thread, so that sums do not depend on how many there are */ };
 
-static void adamw(const ups_optimizer_call *call, float rate, float correction2, int64_t start, int64_t second_start,
+/* The elements [start, start + n) of a range. */
+static void adamw(const ups_optimizer_call *call, const ups_range *range, float rate, float correction2, int64_t start,
                   int64_t n) {
-    float *restrict w = call->values + start, *restrict m = call->moments[0] + start;
-    float *restrict v = call->moments[1] + second_start;
-    const float *restrict g = call->gradients + start;
+    float *restrict w = call->values + range->offset + start;
+    float *restrict m = call->moments[0] + range->kept + start;
+    float *restrict v = call->moments[1] + range->second + start;
+    const float *restrict g = call->gradients + range->offset + start;
     const float beta1 = call->beta1, beta2 = call->beta2, epsilon = call->epsilon;
     const float scale = call->update->result.gradient_scale;
     const float keep = 1.0f - call->update->input.learning_rate * call->weight_decay;
@@ -24,15 +26,15 @@ static void adamw(const ups_optimizer_call *call, float rate, float correction2,
 }
 
 /* What follows the values: their average and their copy. */
-static void follow(const ups_optimizer_call *call, int64_t start, int64_t n) {
-    const float *restrict w = call->values + start;
+static void follow(const ups_optimizer_call *call, const ups_range *range, int64_t start, int64_t n) {
+    const float *restrict w = call->values + range->offset + start;
     if (call->ema) {
-        float *restrict ema = call->ema + start;
+        float *restrict ema = call->ema + range->kept + start;
         float decay = fminf(call->ema_decay, ups_update_ema_decay(call->update->state.taken[call->set] - 1));
         for (int64_t i = 0; i < n; i++) ema[i] = decay * ema[i] + (1.0f - decay) * w[i];
     }
     if (call->compute) {
-        ups_row_stream(call->compute_dtype, w, call->compute + start, n);
+        ups_row_stream(call->compute_dtype, w, call->compute + range->offset + start, n);
         ups_stream_end();
     }
 }
@@ -49,9 +51,9 @@ void UPS_CPU(optimize)(int threads, const ups_optimizer_call *call) {
         const ups_range range = call->ranges[r];
 #pragma omp for schedule(static) nowait
         for (int64_t piece = 0; piece < ups_div_up(range.count, PIECE); piece++) {
-            int64_t start = range.offset + piece * PIECE, n = ups_min(PIECE, range.count - piece * PIECE);
-            if (!by_matrix) adamw(call, rate, correction2, start, range.second + piece * PIECE, n);
-            follow(call, start, n);
+            int64_t start = piece * PIECE, n = ups_min(PIECE, range.count - start);
+            if (!by_matrix) adamw(call, &range, rate, correction2, start, n);
+            follow(call, &range, start, n);
         }
     }
 }

@@ -145,12 +145,13 @@ static ups_status validate_batches(ups_stage_training *t, ups_loader *loader, va
 
 /* What is validated is what will be exported: the average of the weights, where there is one. The weights themselves
  * wait in the place of the gradients, which no step has left anything in that the next one needs. */
-static ups_status take_average(ups_stage_training *t, const float *average, ups_error *error) {
+static ups_status take_average(ups_stage_training *t, ups_error *error) {
     ups_device *device = t->request->session->device;
     float *values = ups_parameters_values(t->parameters), *kept = ups_parameters_gradients(t->parameters);
     const size_t bytes = (size_t)ups_parameters_elements(t->parameters) * sizeof *values;
     UPS_TRY(device->class->copy(device, kept, values, bytes, error));
-    UPS_TRY(device->class->copy(device, values, average, bytes, error));
+    UPS_TRY(ups_optimizer_put_average(t->optimizer, values, error));
+    UPS_TRY(ups_exchange_weights(t->exchange, error)); /* of which each process may have a share */
     return ups_parameters_refresh(t->parameters, error);
 }
 
@@ -180,8 +181,8 @@ static ups_status validate_weights(ups_stage_training *t, validated *of_batch, u
 /* With the weights that will be exported. */
 static ups_status validate_average(ups_stage_training *t, validated *of_batch, ups_error *error) {
     UPS_TRY(finish_upload(t, error));
-    const float *average = ups_optimizer_average(t->optimizer);
-    if (average) UPS_TRY(take_average(t, average, error));
+    const bool average = ups_optimizer_average(t->optimizer) != NULL;
+    if (average) UPS_TRY(take_average(t, error));
     ups_status status = validate_weights(t, of_batch, error);
     ups_error after; /* a run that was stopped meanwhile keeps its weights */
     const ups_status back = average ? give_average_back(t, &after) : UPS_OK;

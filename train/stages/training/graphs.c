@@ -84,6 +84,7 @@ void ups_stage_training_end(ups_stage_training *t) {
     ups_stores_close(&t->stores);
     ups_exchange_close(t->exchange);
     ups_optimizer_destroy(t->optimizer);
+    ups_shares_free(&t->shares);
     for (int i = 0; i < t->graph_count; i++) {
         ups_step_destroy(t->graphs[i].step);
         ups_graph_destroy(t->graphs[i].graph);
@@ -185,4 +186,16 @@ ups_status ups_stage_training_divide_parameters(ups_stage_training *t, ups_error
     free(trains);
     free(set_of);
     return status;
+}
+
+ups_status ups_stage_training_find_shares(ups_stage_training *t, ups_error *error) {
+    const int32_t ranks = ups_comm_size(t->request->session->comm);
+    if (ranks == 1 || t->config->ranks.shard == UPS_SHARD_NONE) return UPS_OK;
+    const bool whole_matrices = ups_optimizer_moves_matrices(&t->stage->training->optimizer);
+    ups_parameters_place(t->parameters);
+    return ups_shares_find(t->parameters, ranks, whole_matrices, &t->shares, error);
+}
+
+const ups_shares *ups_stage_training_shares(const ups_stage_training *t) {
+    return t->shares.piece_count > 0 ? &t->shares : NULL;
 }

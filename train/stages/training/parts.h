@@ -27,8 +27,9 @@ typedef struct ups_stage_training {
     ups_parameters *parameters;
     ups_stage_graph *graphs;
     int graph_count;
-    bool *trains;   /* (graph, UPS_UPDATE_MAX_SETS): the sets of parameters that a graph trains */
-    bool undivided; /* all parameters are one set, though graphs train different ones */
+    bool *trains;      /* (graph, UPS_UPDATE_MAX_SETS): the sets of parameters that a graph trains */
+    bool undivided;    /* all parameters are one set, though graphs train different ones */
+    ups_shares shares; /* what each of several processes updates; no pieces: all update all */
     ups_optimizer *optimizer;
     ups_exchange *exchange;   /* what processes that train together sum; NULL: nothing */
     ups_exchange_facts facts; /* that they have in common */
@@ -66,6 +67,11 @@ int ups_stage_training_variants(const ups_stage_training *t, int task);
 /* Parameters that the same graphs train become a set. More sets than an update has place for: one set, which every step
  * trains. */
 ups_status ups_stage_training_divide_parameters(ups_stage_training *t, ups_error *error);
+
+/* Once they are divided: where each process updates its share of the parameters, places them and finds the shares. */
+ups_status ups_stage_training_find_shares(ups_stage_training *t, ups_error *error);
+/* NULL: all update all. */
+const ups_shares *ups_stage_training_shares(const ups_stage_training *t);
 
 /* ---- plan.c ------------------------------------------------------------------------------------------------------ */
 

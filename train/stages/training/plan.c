@@ -163,7 +163,20 @@ static size_t measure_exchange(const ups_stage_training *t) {
     const ups_session *session = t->request->session;
     const int64_t rounds = t->stage->training->accumulation / ups_comm_size(session->comm);
     return ups_exchange_measure(session->comm, session->device, ups_parameters_elements(t->parameters), rounds,
-                                t->config->ranks.reproducible);
+                                t->config->ranks.reproducible, ups_stage_training_shares(t));
+}
+
+/* Of shares that of the process that takes most, so that all plan the same. */
+static ups_status measure_optimizer(const ups_stage_training *t, ups_optimizer_memory *most, ups_error *error) {
+    const ups_shares *shares = ups_stage_training_shares(t);
+    for (int32_t index = 0; index < (shares ? shares->count : 1); index++) {
+        const ups_share share = {shares, index};
+        ups_optimizer_memory memory;
+        UPS_TRY(ups_optimizer_measure(&t->stage->training->optimizer, t->request->session->device, t->parameters,
+                                      shares ? &share : NULL, ups_run_compute(t->config), &memory, error));
+        if (index == 0 || memory.all > most->all) *most = memory;
+    }
+    return UPS_OK;
 }
 
 /* All but the total, of a training whose graphs take `memory`. */
@@ -176,8 +189,7 @@ static ups_status plan_parts(const ups_stage_training *t, const plan_request *wa
     plan->workspace = memory->workspace;
     plan->parameters = memory->parameters;
     plan->trainable = ups_parameters_trainable(t->parameters);
-    UPS_TRY(ups_optimizer_measure(&training->optimizer, t->request->session->device, t->parameters,
-                                  ups_run_compute(t->config), &optimizer, error));
+    UPS_TRY(measure_optimizer(t, &optimizer, error));
     plan->optimizer = optimizer.all;
     plan->offloaded = optimizer.offloaded;
     plan->exchange = measure_exchange(t);
@@ -206,6 +218,8 @@ static ups_status measure(void *context, int64_t batch, ups_stage_plan *plan, up
     ups_plan_memory memory;
     *plan = (ups_stage_plan){.batch_size = batch};
     ups_status status = measure_graphs(&t, wanted->stage, wanted->request, batch, &memory, error);
+    if (status == UPS_OK) status = ups_stage_training_divide_parameters(&t, error);
+    if (status == UPS_OK) status = ups_stage_training_find_shares(&t, error);
     if (status == UPS_OK) status = plan_parts(&t, wanted, &memory, plan, error);
     if (status == UPS_OK) add_up(wanted->request->session->device, plan);
     ups_stage_training_end(&t);

@@ -102,6 +102,7 @@ static bool has_checkpoint(const ups_stage_training *t) {
 static ups_status allocate(ups_stage_training *t, ups_error *error) {
     ups_device *device = t->request->session->device;
     UPS_TRY(ups_stage_training_divide_parameters(t, error));
+    UPS_TRY(ups_stage_training_find_shares(t, error));
     UPS_TRY(ups_parameters_allocate(t->parameters, device, true, ups_run_compute(t->config), t->config->seed, error));
     UPS_TRY(begin_with_given_weights(t, error));
     if (t->stage->initialise && !t->given && !has_checkpoint(t)) {
@@ -125,14 +126,17 @@ static ups_status allocate(ups_stage_training *t, ups_error *error) {
     free(steps);
     free(graphs);
     UPS_TRY(status);
-    UPS_TRY(ups_optimizer_create(&t->stage->training->optimizer, device, t->parameters, &t->optimizer, error));
-    const ups_exchange_options exchange = {.comm = t->request->session->comm,
+    ups_comm *comm = t->request->session->comm;
+    const ups_share own = {ups_stage_training_shares(t), ups_comm_rank(comm)};
+    UPS_TRY(ups_optimizer_create(&t->stage->training->optimizer, device, t->parameters, own.of ? &own : NULL,
+                                 &t->optimizer, error));
+    const ups_exchange_options exchange = {.comm = comm,
                                            .device = device,
                                            .parameters = t->parameters,
-                                           .rounds = t->stage->training->accumulation /
-                                                     ups_comm_size(t->request->session->comm),
+                                           .rounds = t->stage->training->accumulation / ups_comm_size(comm),
                                            .reproducible = t->config->ranks.reproducible,
-                                           .path = t->config->ranks.gradients};
+                                           .path = t->config->ranks.gradients,
+                                           .shares = own.of};
     return ups_exchange_open(&exchange, &t->exchange, error);
 }
 
@@ -213,8 +217,9 @@ static ups_status export_model(const ups_stage_training *t, ups_error *error) {
     json_t *told = t->origin ? json_copy(t->origin) : json_object();
     json_t *besides = t->stage->describe_model ? t->stage->describe_model(t->stage->context) : json_object();
     const bool had = path && besides && json_object_update(told, besides) == 0;
-    ups_status status = had ? ups_model_export(path, t->parameters, t->optimizer, told, error)
-                            : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    ups_status status =
+        had ? ups_model_export(path, t->parameters, t->optimizer, ups_exchange_gather(t->exchange), told, error)
+            : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     json_decref(told);
     json_decref(besides);
     free(path);
@@ -279,6 +284,21 @@ static ups_status begin_alike(ups_stage_training *t, const ups_training_state *s
     t->facts = (ups_exchange_facts){state->step, hash_data(t, state)};
     UPS_TRY(ups_exchange_share_weights(t->exchange, error));
     return ups_exchange_check(t->exchange, &t->facts, error);
+}
+
+/* How much less of the optimizer's state this process keeps. */
+static ups_status tell_share(const ups_stage_training *t, ups_error *error) {
+    const ups_optimizer_config *config = &t->stage->training->optimizer;
+    const ups_share own = {ups_stage_training_shares(t), ups_comm_rank(t->request->session->comm)};
+    ups_device *device = t->request->session->device;
+    const ups_dtype compute = ups_run_compute(t->config);
+    ups_optimizer_memory kept, all;
+    if (!own.of) return UPS_OK;
+    UPS_TRY(ups_optimizer_measure(config, device, t->parameters, &own, compute, &kept, error));
+    UPS_TRY(ups_optimizer_measure(config, device, t->parameters, NULL, compute, &all, error));
+    ups_log(UPS_LOG_INFO, "%s: each of %d processes keeps a share of the optimizer's state, here %.2f of %.2f MiB",
+            ups_stage_name(t->stage->stage), own.of->count, (double)kept.all / (1 << 20), (double)all.all / (1 << 20));
+    return UPS_OK;
 }
 
 static void tell_beginning(const ups_stage_training *t, int64_t step) {
@@ -359,8 +379,10 @@ static ups_status train(ups_stage_training *t, uint64_t on_device, ups_error *er
     UPS_TRY(begin_alike(t, &state, error));
     UPS_TRY(open_loader(t, state.step, error));
     tell_beginning(t, state.step);
+    UPS_TRY(tell_share(t, error));
     UPS_TRY(run_loop(t, &state, names, error));
-    return ups_comm_rank(t->request->session->comm) == 0 ? export_model(t, error) : UPS_OK;
+    const bool has_part = ups_comm_rank(t->request->session->comm) == 0 || ups_exchange_gather(t->exchange);
+    return has_part ? export_model(t, error) : UPS_OK;
 }
 
 ups_status ups_stage_training_run(const ups_stage_description *stage, const ups_stage_request *request,
