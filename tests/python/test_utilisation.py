@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import pytest
 from safetensors.numpy import load_file
 
-from commands import TIMEOUT, UPS
+from commands import TIMEOUT, TREE, UPS
 from test_operator import operator
 from tiny_run import CONFIG, metrics
 
@@ -108,7 +108,17 @@ def test_a_line_of_many_steps_has_their_mean_and_the_summary_that_of_all(runs):
     assert found == pytest.approx([sum(of) / len(of) for of in (each[:3], each[3:6], each[6:])], rel=1e-6)
     said = re.search(r"operator: 8 steps in \S+ s, (\S+) ms a step, (\S+) GFLOP/s, at most (\d+) MB of memory", done.stderr)
     assert float(said[2]) * float(said[1]) * 1e6 == pytest.approx(sum(each) / 8, rel=0.01)
-    assert int(said[3]) == pytest.approx(lines[-1]["memory"]["resident_peak_bytes"] * 1e-6, abs=0.51)
+    assert int(said[3]) == pytest.approx(lines[-1]["memory"]["resident_peak"] * 1e-6, abs=0.51)
+
+
+def test_every_key_is_explained(runs):
+    """In docs/metrics.md: a name, or of an object each of its names, unless these are tasks or losses."""
+    explained = set(re.findall(r"`([a-z_.]+)`", (TREE / "docs/metrics.md").read_text()))
+    found = set()
+    for line in metrics(runs.path("rollouts")):
+        for key, value in line.items():
+            found |= {f"{key}.{name}" for name in value} if key in ("memory", "loader") else {key}
+    assert len(found) > 20 and found <= explained, found - explained
 
 
 def test_no_peak_is_invented_for_a_processor(runs):
@@ -136,8 +146,8 @@ def test_memory_is_what_the_kernel_says_of_the_process(runs):
                     assert process.poll() is None and time.monotonic() < began + TIMEOUT
                     time.sleep(0.002)
                 after, told = outside(process), memory_told(folder)[count]
-                assert before[1] <= told["resident_peak_bytes"] <= after[1]
-                assert 0.5 * before[0] <= told["resident_bytes"] <= told["resident_peak_bytes"]
+                assert before[1] <= told["resident_peak"] <= after[1]
+                assert 0.5 * before[0] <= told["resident"] <= told["resident_peak"]
         finally:
             process.terminate()
 

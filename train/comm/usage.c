@@ -43,9 +43,9 @@ static void add_bytes(json_t *memory, const char *name, uint64_t bytes) {
 void ups_usage_describe(const ups_usage *usage, double seconds, int processes, json_t *line) {
     const ups_arithmetic *done = &usage->arithmetic;
     json_t *memory = json_object();
-    add_bytes(memory, "resident_bytes", usage->resident);
-    add_bytes(memory, "resident_peak_bytes", usage->resident_peak);
-    add_bytes(memory, "device_bytes", usage->device);
+    add_bytes(memory, "resident", usage->resident);
+    add_bytes(memory, "resident_peak", usage->resident_peak);
+    add_bytes(memory, "device", usage->device);
     if (done->flops > 0) json_object_set_new(line, "flops_per_s", json_real(done->flops / seconds));
     if (done->at_peak > 0) json_object_set_new(line, "mfu", json_real(done->at_peak / (seconds * processes)));
     json_object_set_new(line, "memory", memory);
