@@ -71,6 +71,7 @@ static void count_flops(const ups_graph *graph, const ups_node *node, bool backw
         break;
     case UPS_OP_ATTENTION: /* backward computes the scores again: five products instead of two */
         work->product_flops = attention_flops(graph, node) * (backward ? 2.5 : 1.0);
+        work->again = attention_flops(graph, node) * (backward ? 0.5 : 0.0);
         break;
     case UPS_OP_SPECTRAL:
         work->product_flops = 2.0 * transform_flops(graph, node) + mixing_flops(graph, node) * (backward ? both : 1.0);

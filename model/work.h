@@ -10,6 +10,7 @@ typedef struct ups_work {
     bool fp8;             /* its products have operands of eight bits */
     double product_flops; /* of matrix products: linear layers, attention, mixing of modes and their transforms */
     double other_flops;   /* of convolutions a feature; what is done once an element is not counted */
+    double again;         /* of product_flops: what backward computes that forward did already, attention's scores */
     double read, written; /* bytes; a gradient that is added to is both */
     double apart;         /* bytes read and written by passes before the product, which it waits for: rounding to FP8 */
     bool with_last;       /* it is the second entry of a pair (schedule.h): what the first makes it does not read */

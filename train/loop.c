@@ -42,6 +42,8 @@ typedef struct loop {
     double line_began;                       /* clock when the current line began */
     int64_t line_step;                       /* and the step */
     ups_loader_statistics loaded;            /* what the loader had done by then */
+    ups_arithmetic arithmetic;               /* of the steps that this process issued since */
+    ups_usage usage;                         /* of the last line; its arithmetic: of all lines of this process */
 } loop;
 
 /* Σ loss / Σ windows over tasks. */
@@ -103,6 +105,7 @@ static void begin_clock(loop *l) {
     l->line_began = ups_now();
     l->line_step = l->state.step;
     l->loaded = loaded(l);
+    l->arithmetic = (ups_arithmetic){0};
 }
 
 /* {loss: its mean over the windows of steps that took it, without its weight}; NULL where they are not told apart. */
@@ -122,6 +125,16 @@ static json_t *list_losses(const loop *l) {
 static ups_status write_metrics(const loop *l, json_t *line, ups_error *error) {
     if (leads(l)) return ups_metrics_write(l->metrics, line, error);
     json_decref(line);
+    return UPS_OK;
+}
+
+/* What the steps of the line computed, and what memory is taken now. */
+static ups_status add_usage(loop *l, double seconds, json_t *line, ups_error *error) {
+    const ups_arithmetic before = l->usage.arithmetic;
+    UPS_TRY(ups_usage_gather(l->options->comm, l->options->device, &l->arithmetic, &l->usage, error));
+    ups_usage_describe(&l->usage, seconds, ups_comm_size(l->options->comm), line);
+    l->usage.arithmetic.flops += before.flops;
+    l->usage.arithmetic.at_peak += before.at_peak;
     return UPS_OK;
 }
 
@@ -153,9 +166,13 @@ static ups_status write_line(loop *l, bool due, ups_error *error) {
         json_object_set_new(line, "step_s", ups_json_number(seconds / (double)(l->state.step - l->line_step)));
     json_object_set_new(line, "samples_per_s", ups_json_number((double)l->state.interval.windows / seconds));
     json_object_set_new(line, "data_wait_share", ups_json_number(waited(l) / seconds));
+    ups_status status = add_usage(l, seconds, line, error);
     if (l->stage->loader) json_object_set_new(line, "loader", loader_line(l));
     if (l->options->comm) json_object_set_new(line, "ranks", json_integer(ups_comm_size(l->options->comm)));
-    ups_status status = write_metrics(l, line, error);
+    if (status == UPS_OK)
+        status = write_metrics(l, line, error);
+    else
+        json_decref(line);
     l->last = l->state.interval;
     if (due) {
         memset(l->state.interval.sum, 0, sizeof l->state.interval.sum);
@@ -245,20 +262,34 @@ static void say_validation(const loop *l) {
             (long long)l->options->training->steps, l->state.score, tasks, note);
 }
 
+/* "autoencoder: 60 steps in 1.2 s, 20 ms a step, 31.4 GFLOP/s, at most 212 MB of memory" */
+static void say_usage(const loop *l) {
+    const ups_usage *usage = &l->usage;
+    const double seconds = ups_now() - l->began, processes = ups_comm_size(l->options->comm);
+    const int64_t steps = l->state.step - l->began_step;
+    char rate[40] = "", mfu[40] = "", device[40] = "";
+    if (usage->arithmetic.flops > 0)
+        snprintf(rate, sizeof rate, ", %.3g GFLOP/s", usage->arithmetic.flops / seconds * 1e-9);
+    if (usage->arithmetic.at_peak > 0)
+        snprintf(mfu, sizeof mfu, ", MFU %.1f %%", 100 * usage->arithmetic.at_peak / (seconds * processes));
+    if (usage->device > 0)
+        snprintf(device, sizeof device, " and %.0f MB of the device's", (double)usage->device * 1e-6);
+    ups_log(UPS_LOG_INFO, "%s: %lld steps in %.1f s, %.3g ms a step%s%s, at most %.0f MB of memory%s", l->stage->name,
+            (long long)steps, seconds, 1e3 * seconds / (double)steps, rate, mfu, (double)usage->resident_peak * 1e-6,
+            device);
+}
+
 /* A table at the stage's end: each task's loss in training, in the last validation and in the best one. */
 static void say_summary(const loop *l, bool ended_early) {
     const ups_best_score *best = &l->state.best;
-    double seconds = ups_now() - l->began;
-    int64_t steps = l->state.step - l->began_step;
     if (ended_early)
         ups_log(UPS_LOG_INFO,
                 "%s: ended at step %lld of %lld: %lld validations in a row were no better than %.4g at step "
                 "%lld (%s.patience)",
                 l->stage->name, (long long)l->state.step, (long long)l->options->training->steps,
                 (long long)best->stale, best->score, (long long)best->step, l->stage->name);
-    if (steps == 0) return;
-    ups_log(UPS_LOG_INFO, "%s: %lld steps in %.1f s, %.3g ms a step", l->stage->name, (long long)steps, seconds,
-            1e3 * seconds / (double)steps);
+    if (l->state.step == l->began_step) return;
+    say_usage(l);
     char header[40] = "";
     if (best->step > 0) snprintf(header, sizeof header, "best, step %lld", (long long)best->step);
     ups_log(UPS_LOG_INFO, "  %-20s %12s %12s   %s", "task", "training", "validation", header);
@@ -395,7 +426,8 @@ static ups_status issue_micro_batch(loop *l, int64_t round, ups_error *error) {
                              .accumulate = zeroed || !begins,
                              .update = ups_optimizer_update(options->optimizer),
                              .watch = is_last ? ups_exchange_watch(options->exchange) : NULL,
-                             .trained = l->trained};
+                             .trained = l->trained,
+                             .arithmetic = &l->arithmetic};
     UPS_TRY(l->stage->micro_batch(l->stage->context, &micro, error));
     return ups_exchange_micro_batch(options->exchange, round, micro.update, error);
 }

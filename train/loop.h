@@ -13,6 +13,7 @@
 #include "pipeline/loader/loader.h"
 #include "train/checkpoint.h"
 #include "train/comm/exchange.h"
+#include "train/comm/usage.h"
 
 typedef struct ups_micro_batch {
     int64_t step;                    /* optimizer step, from 0 */
@@ -21,6 +22,7 @@ typedef struct ups_micro_batch {
     ups_update *update;              /* device memory: what kernels read, and where losses are added */
     const ups_gradient_watch *watch; /* who is told of complete gradients; NULL: nobody */
     bool *trained; /* by set of parameters (parameters.h): to be set where this micro-batch has gradients */
+    ups_arithmetic *arithmetic; /* to which that of this micro-batch is to be added */
 } ups_micro_batch;
 
 /* What a stage supplies. */

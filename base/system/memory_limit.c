@@ -23,19 +23,26 @@ static uint64_t read_number(const char *path) {
     return read ? value : UINT64_MAX;
 }
 
-/* The number behind `key` in a file of lines "key number"; 0 when there is none. */
-static uint64_t read_entry(const char *path, const char *key) {
+/* The numbers behind these keys (count) in a file of lines "key number"; 0 where there is none. */
+static void read_entries(const char *path, const char *const *keys, uint64_t *values, int count) {
+    memset(values, 0, (size_t)count * sizeof *values);
     FILE *file = fopen(path, "r");
-    if (!file) return 0;
+    if (!file) return;
     char line[256];
-    unsigned long long value = 0;
-    size_t length = strlen(key);
-    while (fgets(line, sizeof line, file)) {
-        if (strncmp(line, key, length) != 0 || (line[length] != ' ' && line[length] != ':')) continue;
-        value = strtoull(line + length + 1, NULL, 10);
-        break;
+    for (int found = 0; found < count && fgets(line, sizeof line, file);) {
+        for (int i = 0; i < count; i++) {
+            size_t length = strlen(keys[i]);
+            if (strncmp(line, keys[i], length) != 0 || (line[length] != ' ' && line[length] != ':')) continue;
+            values[i] = strtoull(line + length + 1, NULL, 10);
+            found++;
+        }
     }
     fclose(file);
+}
+
+static uint64_t read_entry(const char *path, const char *key) {
+    uint64_t value;
+    read_entries(path, &key, &value, 1);
     return value;
 }
 
@@ -114,4 +121,11 @@ static uint64_t left_by_ulimit(void) {
 
 uint64_t ups_memory_free(void) {
     return least(ups_memory_free_below("") / (uint64_t)ups_launch_processes_here(), left_by_ulimit());
+}
+
+ups_memory_use ups_memory_used(void) {
+    static const char *const keys[] = {"VmRSS", "VmHWM"};
+    uint64_t kibibytes[2];
+    read_entries("/proc/self/status", keys, kibibytes, 2);
+    return (ups_memory_use){.resident = kibibytes[0] * 1024, .peak = kibibytes[1] * 1024};
 }

@@ -227,6 +227,10 @@ void ups_step_destroy(ups_step *step) {
     free(step);
 }
 
+const ups_plan *ups_step_plan(const ups_step *step) {
+    return step->plan;
+}
+
 ups_plan_memory ups_step_memory(const ups_step *step) {
     ups_plan_memory memory = ups_plan_memory_get(step->plan);
     memory.workspace = step->workspace_bytes;

@@ -31,6 +31,7 @@ ups_status ups_step_measure_together(const ups_graph *const *graphs, int count, 
                                      ups_plan_memory *memory, ups_error *error);
 void ups_step_destroy(ups_step *step);
 ups_plan_memory ups_step_memory(const ups_step *step); /* workspace included */
+const ups_plan *ups_step_plan(const ups_step *step);
 
 /* Runs from here on read these weights and, where they have gradients, write those. A step is created bound to its
  * parameters' own. The buffers are borrowed; they must hold every parameter of the graph, and the copy in its compute

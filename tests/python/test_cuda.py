@@ -190,6 +190,27 @@ def test_fp8_is_near_bfloat16_on_a_card_goes_on_exactly_and_is_bfloat16_on_a_pro
     assert refused.returncode == 1 and "capability 8.0; FP8 is multiplied from 8.9" in refused.stderr
 
 
+@pytest.mark.parametrize("precision, peak", [("f32", 66.9e12), ("tf32", 494.7e12), ("bf16", 989.4e12)])
+def test_a_card_that_is_known_tells_its_utilisation_and_each_its_memory(runs, precision, peak):
+    """Of which a plan says how much it will be; cuBLASLt's own and what losses and samples take come to it."""
+    few = ("--set", f"precision={precision}", "--set", "autoencoder.steps=2", "--set", "operator.steps=3")
+    config = runs.config("run", SHORT)
+    plan = json.loads(must(EMULATED, "train", config, *few, "--plan", "--json").stdout)
+    for name in ("emulated H200", None):
+        done = must(EMULATED, "train", config, *few, **({"SIMT_CARD": name} if name else {}))
+        lines = [line for line in metrics(runs.path("run")) if "loss" in line]
+        shutil.rmtree(runs.path("run"))
+        assert len(lines) == 5
+        for line in lines:
+            assert ("mfu" in line) == bool(name)
+            if name:  # in tf32 attention computes in float32, and what all of it would take there is the most
+                most = line["flops_per_s"] / (66.9e12 if precision == "tf32" else peak) * (1 + 1e-6)
+                assert line["flops_per_s"] / peak * (1 - 1e-6) <= line["mfu"] <= most
+            needed = sum(plan[line["stage"]][part] for part in ("parameters", "optimizer", "activations", "inputs", "workspace"))
+            assert needed <= line["memory"]["device"] < 2 * needed + (64 << 20)
+        assert len(re.findall(r"ms a step, \S+ GFLOP/s, MFU \S+ %, at most \d+ MB of memory and \d+ MB of the device's" if name else r"ms a step, \S+ GFLOP/s, at most \d+ MB of memory and \d+ MB of the device's", done.stderr)) == 2
+
+
 # ---- single ops
 
 def test_ops_are_compared_on_the_emulated_card_that_was_asked_for():

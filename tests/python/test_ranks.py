@@ -170,6 +170,13 @@ def place(runs):
     return find
 
 
+def arithmetic(folder):
+    """FLOP of a step, by line: all processes together compute what one would, and ranks take micro-batches of different tasks."""
+    found = [line["flops_per_s"] * line["step_s"] for line in metrics(folder) if "loss" in line]
+    assert len(set(map(round, found))) > 1
+    return found
+
+
 # ---- the same bytes ----
 
 @pytest.mark.parametrize("name, ranks", [("adamw", 2), ("adamw", 4), ("muon", 2), ("muon", 4), ("grid", 2), ("grid", 4), ("fp16", 4)])
@@ -180,6 +187,7 @@ def test_reproducible_runs_are_the_same_to_the_byte_on_any_number_of_ranks(place
     assert_same(look(at.folder), at.alone)
     assert_shown(at.folder)
     assert {line["ranks"] for line in metrics(at.folder) if "loss" in line} == {ranks}
+    assert arithmetic(at.folder) == pytest.approx(arithmetic(at.kept), rel=1e-6)
 
 
 def test_what_the_runs_above_hold_is_what_can_differ(place):

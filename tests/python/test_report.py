@@ -15,7 +15,7 @@ from PIL import Image
 from commands import one_sentence
 from pages import Page
 
-CHARTS = ["loss", "loss", "loss, without weights", "learning rate", "norm", "windows a second"]
+CHARTS = ["loss", "loss", "loss, without weights", "learning rate", "norm", "windows a second", "GFLOP/s", "MB"]
 
 
 def lines_of(run):
@@ -112,6 +112,19 @@ def test_without_its_data_a_run_keeps_its_curves(runs, changed):
     page = sound(path)
     assert of_stage(page, "operator") == CHARTS
     assert runs.data in page.text() and "the page has no evaluation" in done.stderr
+
+
+def test_a_run_on_a_known_card_shows_its_utilisation(changed, runs):
+    run, path = changed
+    lines = lines_of(run)
+    for number, line in enumerate(line for line in lines if line["stage"] == "operator" and "flops_per_s" in line):
+        line["mfu"] = 0.25 + 0.01 * number
+    Path(run, "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    runs.must("report", run, "-o", path)
+    page = sound(path)
+    assert "MFU, %" in of_stage(page, "operator") and of_stage(page, "autoencoder") == CHARTS
+    shown = float(re.search(r"MFU, % ([\d.]+)", " ".join(page.text().split()))[1])
+    assert shown == pytest.approx(np.mean([100 * line["mfu"] for line in lines if "mfu" in line]), abs=0.051)
 
 
 def test_long_runs_and_odd_names_stay_a_small_page(runs, changed):

@@ -178,7 +178,7 @@ def test_each_validation_is_a_line_in_the_terminal_and_a_table_ends_the_stage(of
             assert float(line[1]) == pytest.approx(score, rel=1e-3)
             best = min((s for s in found if s <= step), key=found.get)
             assert line[2] == ("the best so far" if best == step else f"best {found[best]:.4g} at step {best}")
-    assert len(re.findall(r"\w+: 60 steps in \S+ s, \S+ ms a step\n.*  task +training +validation   best, step \d+\n.*advection.*\n.*darcy", said)) == 2
+    assert len(re.findall(r"\w+: 60 steps in \S+ s, \S+ ms a step, \S+ GFLOP/s, at most \d+ MB of memory\n.*  task +training +validation   best, step \d+\n.*advection.*\n.*darcy", said)) == 2
 
 
 def test_metrics_tell_the_time_and_the_seconds_of_a_step(often):

@@ -149,11 +149,11 @@ def tree(folder):
 
 
 def metrics(folder, clock=True):
-    """The lines of metrics.jsonl; without the clock: only what another run of the same steps has to repeat."""
+    """The lines of metrics.jsonl; without the clock: only what another run of the same steps has to repeat, on any machine."""
     lines = list(map(json.loads, Path(folder, "metrics.jsonl").read_text().splitlines()))
     if not clock:
         for line in lines:
-            for field in ("samples_per_s", "step_s", "time", "data_wait_share", "loader", "ranks"):
+            for field in ("samples_per_s", "step_s", "time", "data_wait_share", "flops_per_s", "mfu", "memory", "loader", "ranks"):
                 line.pop(field, None)
     return lines
 

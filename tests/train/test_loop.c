@@ -12,7 +12,7 @@
 
 #include <math.h>
 
-enum { WEIGHTS = 8, MOST_CALLS = 4096 };
+enum { WEIGHTS = 8, MOST_CALLS = 4096, FLOPS = 1000 /* of a micro-batch */ };
 
 static ups_device *device;
 static const char *const names[] = {"even", "odd"};
@@ -24,6 +24,7 @@ typedef struct pull {
     ups_training_state state;
     const char *output; /* folder of the run */
     bool zero_gradients, validates_nothing;
+    double at_peak; /* seconds of a micro-batch's arithmetic on a card; 0: it is not known */
     double falling; /* by how much the score is lower from validation to validation */
     int64_t bad_loss_at, bad_gradient_at, spike_at, cancel_at; /* optimizer steps; -1: never */
     ups_micro_batch calls[MOST_CALLS];
@@ -77,6 +78,8 @@ static ups_status micro_batch(void *context, const ups_micro_batch *micro, ups_e
     float *w = weights_of(p), *there = ups_parameters_gradients(p->parameters);
     float *g = read_device(device, there, WEIGHTS * sizeof *g);
     micro->trained[0] = true;
+    micro->arithmetic->flops += FLOPS;
+    micro->arithmetic->at_peak += p->at_peak;
     ups_update *update = read_device(device, micro->update, sizeof *update);
     const float seed = update->state.loss_scale * update->input.share; /* of backward */
     double loss = 0;
@@ -157,7 +160,25 @@ static int count_lines(const char *part) {
     return count;
 }
 
-/* metrics.jsonl without its rates, which are the clock's; a new array. */
+/* The lines of metrics.jsonl with a rate, a new array. */
+static json_t *timed(void) {
+    char *text = read_metrics(), *rest;
+    json_t *lines = json_array();
+    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        json_t *json = json_loads(line, 0, NULL);
+        if (json_object_get(json, "step_s")) json_array_append(lines, json);
+        json_decref(json);
+    }
+    free(text);
+    return lines;
+}
+
+static double number(const json_t *line, const char *key) {
+    assert_non_null(json_object_get(line, key));
+    return json_number_value(json_object_get(line, key));
+}
+
+/* metrics.jsonl without its rates, which are the clock's, and the machine's memory; a new array. */
 static json_t *logged(void) {
     char *text = read_metrics(), *rest;
     json_t *lines = json_array();
@@ -167,6 +188,8 @@ static json_t *logged(void) {
         json_object_del(json, "step_s");
         json_object_del(json, "time");
         json_object_del(json, "data_wait_share");
+        json_object_del(json, "flops_per_s");
+        json_object_del(json, "memory");
         json_array_append_new(lines, json);
     }
     free(text);
@@ -530,6 +553,57 @@ CLAIM(a_run_given_more_steps_averages_whole_intervals) {
     json_decref(found);
     json_decref(expected);
     end(whole), end(first), end(more);
+}
+
+/* Also the lines after a validation, and the last one, whose steps are fewer. */
+CLAIM(a_line_tells_the_arithmetic_of_its_own_steps) {
+    pull *p = begin(25);
+    p->training.accumulation = 3;
+    p->training.validate_every = 5;
+    p->at_peak = 1e-5;
+    ok(run(p, &failure));
+    json_t *lines = timed(), *line;
+    size_t index;
+    assert_int_equal(json_array_size(lines), 3);
+    json_array_foreach(lines, index, line) {
+        assert_float_equal(number(line, "flops_per_s") * number(line, "step_s"), 3 * FLOPS, 1e-3);
+        assert_float_equal(number(line, "mfu") * number(line, "step_s"), 3e-5, 1e-9);
+        const json_t *memory = json_object_get(line, "memory");
+        assert_true(number(memory, "resident") > 0);
+        assert_true(number(memory, "resident_peak") >= number(memory, "resident"));
+        assert_int_equal(json_object_get(memory, "device") != NULL, device->class->memory != NULL);
+    }
+    json_decref(lines);
+    end(p);
+}
+
+CLAIM(utilisation_is_told_of_known_cards_alone) {
+    pull *p = begin(10);
+    ok(run(p, &failure));
+    json_t *lines = timed();
+    assert_int_equal(json_array_size(lines), 1);
+    assert_null(json_object_get(json_array_get(lines, 0), "mfu"));
+    json_decref(lines);
+    end(p);
+}
+
+CLAIM(a_run_that_goes_on_counts_from_where_it_goes_on) {
+    pull *p = begin(25), *again = begin(25);
+    p->cancel_at = 13;
+    refused(run(p, &failure), UPS_ERR_CANCELLED, "--resume");
+    ups_cancel_reset();
+    ok(ups_checkpoint_load(scratch("run/checkpoints/pull"), &again->state, again->parameters, again->optimizer,
+                           &failure));
+    assert_int_equal(again->state.step, 14);
+    ok(run(again, &failure));
+    json_t *lines = timed(), *line;
+    size_t index;
+    assert_int_equal(json_array_size(lines), 3);
+    json_array_foreach(lines, index, line) {
+        assert_float_equal(number(line, "flops_per_s") * number(line, "step_s"), FLOPS, 1e-3);
+    }
+    json_decref(lines);
+    end(p), end(again);
 }
 
 int main(void) {

@@ -5,26 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* NVIDIA's data sheets: dense, without sparsity; SXM modules, whose clocks and memory other cards do not have. */
-static const ups_card cards[] = {
-    {"a100", "A100 SXM 80 GB", "A100-SXM4-80GB", 0, 312e12, 156e12, 19.5e12, 2.039e12},
-    {"h100", "H100 SXM 80 GB", "H100 80GB HBM3", 1978.9e12, 989.4e12, 494.7e12, 66.9e12, 3.35e12},
-    {"h200", "H200 SXM 141 GB", "H200", 1978.9e12, 989.4e12, 494.7e12, 66.9e12, 4.8e12},
-};
-const char *const ups_card_names[] = {"a100", "h100", "h200", NULL};
-
-const ups_card *ups_card_at(int index) {
-    return &cards[index];
-}
-
-const ups_card *ups_card_of_driver(const char *name) {
-    for (size_t i = 0; name && i < sizeof cards / sizeof *cards; i++) {
-        const size_t length = strlen(name), end = strlen(cards[i].driver);
-        if (length >= end && strcmp(name + length - end, cards[i].driver) == 0) return &cards[i];
-    }
-    return NULL;
-}
-
 double ups_op_seconds(const ups_op_work *work) {
     return work->forward + work->backward + work->recompute;
 }
@@ -32,13 +12,6 @@ double ups_op_seconds(const ups_op_work *work) {
 const char *ups_products_name(const ups_graph *graph) {
     if (graph->fp8_layer_count > 0) return "fp8";
     return graph->tf32 ? "tf32" : ups_dtype_name(graph->compute);
-}
-
-/* Of the node's products. */
-static double peak_of(const ups_graph *graph, const ups_node *node, const ups_work *work, const ups_card *card) {
-    if (work->fp8) return card->fp8;
-    if (graph->compute != UPS_F32) return card->half;
-    return node->attributes && node->attributes->tf32 ? card->tf32 : card->single;
 }
 
 /* `seconds` is one of the op's passes. */
@@ -78,12 +51,12 @@ ups_status ups_step_work_of(const ups_graph *graph, int64_t moved, const ups_car
     for (int32_t at = 0; at < schedule->count; at++) {
         const ups_node *node = &graph->nodes[schedule->entries[at].node];
         const ups_work work = ups_work_of(graph, plan, at);
-        const double peak = card ? peak_of(graph, node, &work, card) : 1.0;
+        const double peak = card ? ups_card_peak(card, graph, node, &work) : 1.0;
         ups_op_work *op = &all->of[node->kind];
         count(op, pass_of(op, schedule->entries[at].action), &work, peak, card);
         all->product_flops += work.product_flops;
-        if (card) all->product_seconds += work.product_flops / peak;
     }
+    all->model = ups_arithmetic_of(graph, plan, card);
     ups_plan_destroy(plan);
     const ups_work optimizer = optimizer_work(graph, moved);
     ups_op_work *last = &all->of[UPS_OP_COUNT];
@@ -137,7 +110,7 @@ ups_status ups_roofline(const ups_graph *graph, const ups_card *card, int64_t mo
         add(&sum, rows[kind].work);
     }
     qsort(rows, UPS_OP_COUNT + 1, sizeof *rows, by_time);
-    const double seconds = step.seconds, utilisation = step.product_seconds / seconds;
+    const double seconds = step.seconds, utilisation = step.model.at_peak / seconds;
     json_t *list = json_array();
     for (int i = 0; i <= UPS_OP_COUNT && ups_op_seconds(rows[i].work) > 0.0; i++)
         json_array_append_new(list, row_json(&rows[i]));
@@ -151,6 +124,6 @@ ups_status ups_roofline(const ups_graph *graph, const ups_card *card, int64_t mo
     print_row(&(row){"all", &sum}, seconds);
     printf(
         "%s, %s: %.2f ms a step at best, %.0f %% of the card's arithmetic; the products alone at 40 %% take %.2f ms\n",
-        card->sheet, dtype, seconds * 1e3, 100.0 * utilisation, step.product_seconds / 0.4 * 1e3);
+        card->sheet, dtype, seconds * 1e3, 100.0 * utilisation, step.model.at_peak / 0.4 * 1e3);
     return UPS_OK;
 }

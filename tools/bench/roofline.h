@@ -4,19 +4,8 @@
 #ifndef UPS_TOOLS_BENCH_ROOFLINE_H
 #define UPS_TOOLS_BENCH_ROOFLINE_H
 
-#include "model/work.h"
+#include "model/devices/cards.h"
 #include <jansson.h>
-
-/* Dense peaks in FLOP/s, bandwidth in bytes/s. */
-typedef struct ups_card {
-    const char *name, *sheet;
-    const char *driver;                        /* how the name ends that the driver tells */
-    double fp8, half, tf32, single, bandwidth; /* half: of bf16 and fp16; fp8 0: the card has none */
-} ups_card;
-
-extern const char *const ups_card_names[];            /* ended by NULL */
-const ups_card *ups_card_at(int index);               /* in the order of the names */
-const ups_card *ups_card_of_driver(const char *name); /* NULL: none of these, or no name */
 
 /* What the graph's products are in: "float32", "tf32", "bfloat16", "float16", "fp8". */
 const char *ups_products_name(const ups_graph *graph);
@@ -31,9 +20,10 @@ typedef struct ups_op_work {
 } ups_op_work;
 
 typedef struct ups_step_work {
-    ups_op_work of[UPS_OP_COUNT + 1];      /* last, AdamW, which is no op, after the norm of gradients */
-    double product_flops, product_seconds; /* of all products; seconds at the card's peak */
-    double seconds;                        /* of all ops */
+    ups_op_work of[UPS_OP_COUNT + 1]; /* last, AdamW, which is no op, after the norm of gradients */
+    double product_flops;             /* of all products, those that are computed again among them */
+    ups_arithmetic model;             /* what MFU counts */
+    double seconds;                   /* of all ops */
 } ups_step_work;
 
 double ups_op_seconds(const ups_op_work *work); /* of all passes */

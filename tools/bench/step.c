@@ -172,7 +172,7 @@ static json_t *profile_of(const bench *b, const ups_step_work *work, int64_t ste
     const double to_ms = 1e3 / (double)steps;
     if (!as_json)
         printf("%-16s %10s %10s %10s %10s %8s%s\n", "ms a step", "forward", "backward", "recompute", "GFLOP/s", "GB/s",
-               work->product_seconds > 0.0 ? "    at best" : "");
+               work->model.at_peak > 0.0 ? "    at best" : "");
     for (int kind = 0; kind < UPS_OP_COUNT; kind++) {
         const double ms[] = {profile.forward[kind] * to_ms, profile.backward[kind] * to_ms,
                              profile.recompute[kind] * to_ms};
@@ -212,7 +212,7 @@ static ups_status measure(bench *b, double began, int64_t batch, int64_t steps, 
                       work.product_flops / median * 1e-9, "first_step_s", first);
         if (card) {
             json_object_set_new(facts, "card", json_string(card->sheet));
-            json_object_set_new(facts, "mfu", json_real(work.product_seconds / median));
+            json_object_set_new(facts, "mfu", json_real(work.model.at_peak / median));
             json_object_set_new(facts, "best_ms", json_real(work.seconds * 1e3));
         }
         if (!as_json) {
@@ -224,7 +224,7 @@ static ups_status measure(bench *b, double began, int64_t batch, int64_t steps, 
                    (double)ups_step_memory(b->step).activations * 1e-6, first);
             if (card)
                 printf("MFU %.1f %% by the data sheet of an %s, which allows %.1f ms\n",
-                       100.0 * work.product_seconds / median, card->sheet, work.seconds * 1e3);
+                       100.0 * work.model.at_peak / median, card->sheet, work.seconds * 1e3);
         }
         if (profile)
             json_object_set_new(facts, "profile",

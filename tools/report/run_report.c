@@ -61,7 +61,7 @@ static double number_of(const json_t *value, const char *name) {
 }
 
 /* Every n-th point of a long run, its last one among them. */
-static curves find_curves(const json_t *metrics, const char *stage, const char *key) {
+static curves find_curves(const json_t *metrics, const char *stage, const char *key, double unit) {
     curves c = {0};
     const int64_t points = count_points(metrics, stage, key, &c), each = (points + MOST_POINTS - 1) / MOST_POINTS;
     c.x = malloc((size_t)(MOST_POINTS + 1) * sizeof *c.x);
@@ -77,7 +77,7 @@ static curves find_curves(const json_t *metrics, const char *stage, const char *
         if (c.failed || !is_of(line, stage, key)) continue;
         if ((points - 1 - seen++) % each != 0) continue;
         c.x[c.count] = json_number_value(json_object_get(line, "step"));
-        for (int l = 0; l < c.lines; l++) c.y[l][c.count] = number_of(json_object_get(line, key), c.name[l]);
+        for (int l = 0; l < c.lines; l++) c.y[l][c.count] = number_of(json_object_get(line, key), c.name[l]) / unit;
         c.count++;
     }
     return c;
@@ -92,11 +92,12 @@ static void release(curves *c, ups_html *html) {
 typedef struct chart_of {
     const char *key, *y_label, *title;
     bool from_zero;
+    double unit; /* in which values are shown */
 } chart_of;
 
 /* Draws a chart, or nothing where the metrics have fewer than two points of it. Whether it did. */
 static bool draw(ups_html *html, const json_t *metrics, const char *stage, const chart_of *wanted) {
-    curves c = find_curves(metrics, stage, wanted->key);
+    curves c = find_curves(metrics, stage, wanted->key, wanted->unit);
     const bool drawn = c.count > 1 && !c.failed;
     char description[200];
     snprintf(description, sizeof description, "%.60s: %.100s by step", stage, wanted->y_label);
@@ -159,6 +160,7 @@ static void write_cards(ups_html *html, const json_t *metrics, const char *stage
     const json_t *opening = last_line(metrics, stage, "precision"), *validated = last_line(metrics, stage, "score"),
                  *trained = last_line(metrics, stage, "learning_rate");
     const double waiting = mean_of(metrics, stage, "data_wait_share"), rate = mean_of(metrics, stage, "samples_per_s");
+    const double mfu = mean_of(metrics, stage, "mfu");
     const json_t *last = trained ? trained : validated;
     ups_html_markup(html, "<dl class=\"cards\">");
     if (last) card(html, "steps", "%.0f", json_number_value(json_object_get(last, "step")));
@@ -168,6 +170,7 @@ static void write_cards(ups_html *html, const json_t *metrics, const char *stage
         ups_page_card(html, "precision", ups_fact_text(opening, "precision"));
     }
     if (isfinite(rate)) card(html, "windows a second", rate < 100 ? "%.3g" : "%.0f", rate);
+    if (isfinite(mfu)) card(html, "MFU, %", "%.1f", 100 * mfu);
     if (isfinite(waiting)) card(html, "waiting for data, %", "%.1f", 100 * waiting);
     const json_t *best = validated ? json_object_get(validated, "best") : NULL;
     if (json_is_number(best)) {
@@ -204,12 +207,15 @@ static void write_losses(ups_html *html, const json_t *metrics, const char *stag
 }
 
 static void write_stage(ups_html *html, const json_t *metrics, const char *stage) {
-    static const chart_of charts[] = {{"task_loss", "loss", "Training", false},
-                                      {"validation", "loss", "Validation", false},
-                                      {"losses", "loss, without weights", "Losses by name", false},
-                                      {"learning_rate", "learning rate", "Learning rate", true},
-                                      {"gradient_norm", "norm", "Gradient", false},
-                                      {"samples_per_s", "windows a second", "Throughput", true}};
+    static const chart_of charts[] = {{"task_loss", "loss", "Training", false, 1},
+                                      {"validation", "loss", "Validation", false, 1},
+                                      {"losses", "loss, without weights", "Losses by name", false, 1},
+                                      {"learning_rate", "learning rate", "Learning rate", true, 1},
+                                      {"gradient_norm", "norm", "Gradient", false, 1},
+                                      {"samples_per_s", "windows a second", "Throughput", true, 1},
+                                      {"flops_per_s", "GFLOP/s", "Arithmetic", true, 1e9},
+                                      {"mfu", "MFU, %", "Share of the card's peak", true, 0.01},
+                                      {"memory", "MB", "Memory", true, 1e6}};
     ups_html_markup(html, "<section><h2>Training: %s</h2>\n", stage);
     write_cards(html, metrics, stage);
     write_losses(html, metrics, stage);

@@ -53,7 +53,8 @@ size_t emulated_most_shared(void) {
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device) {
     memset(properties, 0, sizeof *properties);
-    snprintf(properties->name, sizeof properties->name, "emulated, no card");
+    const char *name = getenv("SIMT_CARD");
+    snprintf(properties->name, sizeof properties->name, "%s", name ? name : "emulated, no card");
     emulated_capability(&properties->major, &properties->minor);
     properties->multiProcessorCount = processors();
     properties->maxThreadsPerBlock = 1024;

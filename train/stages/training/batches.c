@@ -98,6 +98,8 @@ ups_status ups_stage_training_micro_batch(void *context, const ups_micro_batch *
     ups_stage_graph *graph = graph_for(t, batch, t->train.task_of, losses, &draw, true);
     const bool *trains = t->trains + (graph - t->graphs) * UPS_UPDATE_MAX_SETS;
     for (int32_t set = 0; set < ups_parameters_sets(t->parameters); set++) micro->trained[set] |= trains[set];
+    micro->arithmetic->flops += graph->arithmetic.flops;
+    micro->arithmetic->at_peak += graph->arithmetic.at_peak;
     return run_batch(t, graph, batch, &t->train, &draw, &options, micro->update, error);
 }
 

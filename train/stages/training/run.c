@@ -99,6 +99,23 @@ static bool has_checkpoint(const ups_stage_training *t) {
     return has;
 }
 
+/* Of all graphs, whose arithmetic is known then. */
+static ups_status create_steps(ups_stage_training *t, ups_error *error) {
+    ups_device *device = t->request->session->device;
+    const ups_card *card = ups_card_of_driver(device->card);
+    const ups_graph **graphs = ups_stage_training_list_graphs(t);
+    ups_step **steps = calloc((size_t)t->graph_count + 1, sizeof *steps);
+    ups_status status = graphs && steps ? ups_step_create_together(graphs, t->graph_count, device, steps, error)
+                                        : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    for (int i = 0; i < t->graph_count && status == UPS_OK; i++) {
+        t->graphs[i].step = steps[i];
+        t->graphs[i].arithmetic = ups_arithmetic_of(graphs[i], ups_step_plan(steps[i]), card);
+    }
+    free(steps);
+    free(graphs);
+    return status;
+}
+
 static ups_status allocate(ups_stage_training *t, ups_error *error) {
     ups_device *device = t->request->session->device;
     UPS_TRY(ups_stage_training_divide_parameters(t, error));
@@ -111,21 +128,14 @@ static ups_status allocate(ups_stage_training *t, ups_error *error) {
     }
     size_t rows = (size_t)t->batch;
     t->windows = calloc(2 * (size_t)t->stage->training->accumulation * rows, sizeof *t->windows);
+    if (!t->windows) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     UPS_TRY(device->class->allocate_host(device, rows * sizeof *t->window_tasks, (void **)&t->window_tasks, error));
     bool warms_up = false;
     for (int i = 0; i < UPS_MAX_LOSSES; i++) warms_up = warms_up || t->stage->training->losses[i].warmup > 0;
     const size_t ramps = UPS_MAX_LOSSES * rows * sizeof *t->ramps;
     if (warms_up) UPS_TRY(device->class->allocate_host(device, ramps, (void **)&t->ramps, error));
     UPS_TRY(ups_update_open(device, &t->validated, error));
-    const ups_graph **graphs = ups_stage_training_list_graphs(t);
-    ups_step **steps = calloc((size_t)t->graph_count + 1, sizeof *steps);
-    ups_status status = t->windows && graphs && steps
-                            ? ups_step_create_together(graphs, t->graph_count, device, steps, error)
-                            : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-    for (int i = 0; i < t->graph_count && status == UPS_OK; i++) t->graphs[i].step = steps[i];
-    free(steps);
-    free(graphs);
-    UPS_TRY(status);
+    UPS_TRY(create_steps(t, error));
     ups_comm *comm = t->request->session->comm;
     const ups_share own = {ups_stage_training_shares(t), ups_comm_rank(comm)};
     UPS_TRY(ups_optimizer_create(&t->stage->training->optimizer, device, t->parameters, own.of ? &own : NULL,

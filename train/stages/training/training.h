@@ -5,6 +5,7 @@
 #define UPS_TRAIN_STAGES_TRAINING_TRAINING_H
 
 #include "base/json.h"
+#include "model/devices/cards.h"
 #include "train/data/feed.h"
 #include "train/losses.h"
 #include "train/stages/stage.h"
@@ -18,7 +19,8 @@ typedef struct ups_stage_graph {
     int64_t kind;    /* of the batches it takes, in the stage's own terms: a task, a length of windows */
     unsigned losses; /* a mask: bit i for training.losses[i]; above them the part of a curriculum */
     ups_graph *graph;
-    ups_step *step; /* NULL while only a plan is wanted */
+    ups_step *step;            /* NULL while only a plan is wanted */
+    ups_arithmetic arithmetic; /* of a batch in training; known with the step */
     ups_value inputs[UPS_STAGE_MAX_INPUTS];
     ups_value tasks;                /* (batch) int32: of each window, for the losses by task */
     ups_value ramp[UPS_MAX_LOSSES]; /* (batch) float32, of losses that warm up; else UPS_NO_VALUE */
