@@ -312,7 +312,7 @@ static void examine_reading(ups_findings *findings) {
     } else {
         advise(add(findings, group, "io_uring", UPS_FINDING_NOTE, "refused (%s): threads read instead, somewhat slower",
                    reason),
-               "Linux 5.11 or later; as root: sysctl kernel.io_uring_disabled=0; Docker: --security-opt "
+               "Linux 5.11 or later; as root: sysctl kernel.io_uring_disabled=0; Docker, Podman: --security-opt "
                "seccomp=unconfined or a "
                "profile that allows io_uring_setup, io_uring_enter and io_uring_register");
     }

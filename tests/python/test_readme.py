@@ -104,6 +104,21 @@ NOT_RUN = {
     "tests/bench/codec.py build/release/tools/ups LATENTS.npy…": "measures codecs that the tests do without",
     "man docs/ups.1": "shows a page; test_command_line.py compares it with the commands",
 }
+NOT_RUN |= dict.fromkeys(("tools/container NAME", "tools/container ups", "tools/container --cuda /usr/local/cuda/lib64 ups", "tools/container --output ups.tar ups",
+                          "tools/container --cuda /usr/local/cuda/lib64 --output ups.tar ups", "tools/container --deb build/packages/ups_0.1.0_amd64.deb ups",
+                          'docker run --rm -v "$PWD":/ups -w /ups debian:12 sh -c "apt-get update && tools/deb build/packages"'),
+                         "needs a builder of images and a network; .ci/container makes one by hand")
+AS_USER = '-v "$PWD":/work --user "$(id -u):$(id -g)"'
+AS_USER_PODMAN = 'podman run --rm --userns keep-id --user "$(id -u):$(id -g)"'
+NOT_RUN |= dict.fromkeys((f"docker run --rm {AS_USER} ups train first.yaml", f"docker run --rm --gpus all {AS_USER} ups train first.yaml",
+                          f"docker run --rm {AS_USER} --entrypoint mpirun ups -n 4 --bind-to none ups train first.yaml",
+                          "docker run --rm --entrypoint cat ups /usr/share/man/man1/ups.1.gz | man -l -",
+                          f'{AS_USER_PODMAN} -v "$PWD":/work ups train first.yaml',
+                          f'{AS_USER_PODMAN} --device nvidia.com/gpu=all -v "$PWD":/work ups train first.yaml',
+                          "apptainer build ups.sif docker-archive://ups.tar", "apptainer run --nv ups.sif train first.yaml",
+                          "srun -n 16 apptainer exec --nv ups.sif ups train first.yaml --resume", "mpirun -n 16 apptainer exec ups.sif ups train first.yaml",
+                          "srun --mpi=list", "srun --mpi=pmix"),
+                         "needs an image, and what runs it; tests/python/check_container.py runs one by hand")
 BLOCKS = [line.partition(" #")[0].strip() for name, text in DOCUMENTS.items() if name == "README.md" or name.startswith("docs/")
           for block in re.findall(r"^```sh\n((?:.*\n)*?)```$", text, re.M) for line in block.splitlines() if line.partition(" #")[0].strip()]
 
