@@ -193,12 +193,13 @@ static char *name_of(const char *directory, int64_t seconds) {
     return asprintf(&path, "%s/events.out.tfevents.%010lld.ups", directory, (long long)seconds) < 0 ? NULL : path;
 }
 
-/* The seconds in a file's name; −1: it has another name. */
+/* The seconds in a file's name; −1: it has another name than ours, of ten digits. */
 static int64_t seconds_of(const char *name) {
-    long long seconds;
-    int end = 0;
-    if (sscanf(name, "events.out.tfevents.%10lld.ups%n", &seconds, &end) != 1 || end == 0 || name[end]) return -1;
-    return seconds;
+    static const char before[] = "events.out.tfevents.";
+    enum { DIGITS = 10 };
+    const char *digits = name + sizeof before - 1;
+    if (strncmp(name, before, sizeof before - 1) != 0 || strspn(digits, "0123456789") != DIGITS) return -1;
+    return strcmp(digits + DIGITS, ".ups") == 0 ? strtoll(digits, NULL, 10) : -1;
 }
 
 /* The latest of the directory; −1: none. */

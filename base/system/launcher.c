@@ -65,11 +65,11 @@ void ups_launch_share_machine(int processes, int same) {
 
 void ups_launch_share_as_told(void) {
     const int64_t here = ups_launch_find().here;
-    const long online = sysconf(_SC_NPROCESSORS_ONLN);
-    cpu_set_t own;
-    if (here < 2 || here > online) return;
-    const bool known = sched_getaffinity(0, sizeof own, &own) == 0;
-    ups_launch_share_machine((int)here, known && CPU_COUNT(&own) * here <= online ? 1 : (int)here);
+    cpu_set_t own, all; /* what may be used: a container, or a job, may have fewer than the machine */
+    if (here < 2 || here > sysconf(_SC_NPROCESSORS_ONLN)) return;
+    const bool known =
+        sched_getaffinity(0, sizeof own, &own) == 0 && sched_getaffinity(getppid(), sizeof all, &all) == 0;
+    ups_launch_share_machine((int)here, known && CPU_COUNT(&own) * here <= CPU_COUNT(&all) ? 1 : (int)here);
 }
 
 int ups_launch_processes_here(void) {

@@ -17,8 +17,9 @@ ups_launch ups_launch_find(void);
  * (ups_memory_free). `same` of them, this one among them, may run on the same processors, and share these
  * (ups_cpu_count). Called once, before either is asked. */
 void ups_launch_share_machine(int processes, int same);
-/* The same of processes that do not talk to each other, as their launcher tells: bound to parts of the machine that do
- * not overlap, as far as their sizes say, or else sharing its processors. Nothing where it tells nothing. */
+/* The same of processes that do not talk to each other, as their launcher tells: bound to parts that do not overlap, as
+ * far as their sizes beside that of the launcher's own processors say, or else sharing these. Nothing where it tells
+ * nothing. */
 void ups_launch_share_as_told(void);
 int ups_launch_processes_here(void); /* 1 until that is called */
 int ups_launch_processes_on_same(void);

@@ -132,7 +132,8 @@ def test_long_runs_and_odd_names_stay_a_small_page(runs, changed):
     with open(os.path.join(run, "metrics.jsonl"), "a") as file:
         for step in range(61, 60061):
             loss = {"advection": None if step % 3 else 0.5 / step, "<script>alert(1)</script>": 1.0}
-            file.write(json.dumps({"stage": "operator", "step": step, "loss": 1, "task_loss": loss, "learning_rate": 1e-3}) + "\n")
+            stage = "<script>alert(2)</script>" if step == 99 else "operator"
+            file.write(json.dumps({"stage": stage, "step": step, "loss": 1, "task_loss": loss, "learning_rate": 1e-3}) + "\n")
     runs.must("report", run, "-o", path, "--set", "evaluation.horizons=[1]")
     page = sound(path)
     assert os.path.getsize(path) < 2_000_000 and "<script>" not in page.source and "script" not in page.tags

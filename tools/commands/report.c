@@ -129,7 +129,9 @@ static ups_status write_page(const ups_arguments *arguments, const ups_run_confi
         if (made == UPS_ERR_CANCELLED) status = ups_fail(error, made, "%s", failure.message);
         if (made != UPS_OK) {
             facts.unevaluated = failure.message;
-            if (status == UPS_OK) ups_log(UPS_LOG_WARNING, "the page has no evaluation: %s", failure.message);
+            if (status == UPS_OK)
+                ups_log(UPS_LOG_WARNING, "%s: %s",
+                        document ? "the evaluation could not be kept" : "the page has no evaluation", failure.message);
         }
         facts.evaluation = document;
         if (document) facts.show_fields = show_fields;

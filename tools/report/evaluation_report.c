@@ -127,10 +127,15 @@ static void write_gates(ups_html *html, json_t *gates) {
     const char *gate;
     json_t *result;
     json_object_foreach(gates, gate, result) {
-        ups_html_markup(html, "<tr><th scope=\"row\">%s</th>", gate);
+        ups_html_markup(html, "<tr><th scope=\"row\">");
+        ups_html_text(html, gate);
+        ups_html_markup(html, "</th>");
         write_cell(html, json_object_get(result, "value"));
         write_cell(html, json_object_get(result, "limit"));
-        ups_html_markup(html, "<td class=\"words\">%s</td><td class=\"words\">", ups_fact_text(result, "state"));
+        const char *state = ups_fact_text(result, "state");
+        ups_html_markup(html, "<td class=\"words\">");
+        if (state) ups_html_text(html, state);
+        ups_html_markup(html, "</td><td class=\"words\">");
         write_worst(html, result);
         ups_html_markup(html, "</td></tr>\n");
     }

@@ -1,5 +1,6 @@
 #include "tools/report/run_report.h"
 
+#include "base/log.h"
 #include "tools/report/cache/facts.h"
 #include "tools/report/evaluation_report.h"
 #include "tools/report/line_chart.h"
@@ -216,7 +217,9 @@ static void write_stage(ups_html *html, const json_t *metrics, const char *stage
                                       {"flops_per_s", "GFLOP/s", "Arithmetic", true, 1e9},
                                       {"mfu", "MFU, %", "Share of the card's peak", true, 0.01},
                                       {"memory", "MB", "Memory", true, 1e6}};
-    ups_html_markup(html, "<section><h2>Training: %s</h2>\n", stage);
+    ups_html_markup(html, "<section><h2>Training: ");
+    ups_html_text(html, stage);
+    ups_html_markup(html, "</h2>\n");
     write_cards(html, metrics, stage);
     write_losses(html, metrics, stage);
     bool any = false;
@@ -272,9 +275,17 @@ static ups_status write_fields(ups_html *html, const ups_run_facts *facts, ups_e
     ups_html_markup(html,
                     "<section><h2 id=\"fields\">Fields</h2>\n<p>The first held-out trajectory of each task, rolled "
                     "out from its given frames.</p>\n");
-    ups_status status = facts->show_fields(facts->context, html, error);
+    ups_error failure;
+    const ups_status status = facts->show_fields(facts->context, html, &failure);
+    if (status != UPS_OK) { /* the rest of the page is worth having */
+        if (status == UPS_ERR_CANCELLED) return ups_fail(error, status, "%s", failure.message);
+        ups_log(UPS_LOG_WARNING, "the page lacks fields: %s", failure.message);
+        ups_html_markup(html, "<p class=\"note\">");
+        ups_html_text(html, failure.message);
+        ups_html_markup(html, "</p>\n");
+    }
     ups_html_markup(html, "</section>\n");
-    return status;
+    return UPS_OK;
 }
 
 static void write_configuration(ups_html *html, const ups_run_facts *facts) {

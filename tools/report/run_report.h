@@ -19,7 +19,8 @@ typedef struct ups_run_facts {
     void *context;
 } ups_run_facts;
 
-/* Publishes the page at `path`. Errors: those of show_fields; UPS_ERR_MEMORY, UPS_ERR_IO. */
+/* Publishes the page at `path`. Where fields cannot be shown, it says why. Errors: UPS_ERR_CANCELLED, UPS_ERR_MEMORY,
+ * UPS_ERR_IO. */
 ups_status ups_run_report(const ups_run_facts *facts, const char *path, ups_error *error);
 
 #endif

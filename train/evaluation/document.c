@@ -32,9 +32,9 @@ static void find_failed(json_t *task, json_t *failed) {
     json_t *result;
     json_object_foreach(json_object_get(task, "gates"), gate, result) {
         const char *state = json_string_value(json_object_get(result, "state"));
-        if (strcmp(state, ups_gate_state_name(UPS_GATE_FAILS)) != 0) continue;
+        if (!state || strcmp(state, ups_gate_state_name(UPS_GATE_FAILS)) != 0) continue;
         json_array_append_new(failed,
-                              json_pack("{s:O, s:s, s:O, s:O, s:O}", "task", json_object_get(task, "task"), "gate",
+                              json_pack("{s:O, s:s, s:O, s:O, s:O?}", "task", json_object_get(task, "task"), "gate",
                                         gate, "value", json_object_get(result, "value"), "limit",
                                         json_object_get(result, "limit"), "worst", json_object_get(result, "worst")));
     }

@@ -214,7 +214,8 @@ static ups_status worst_json(const ups_task_evaluation *evaluation, const ups_ga
     while (task->splits.samples[evaluation->split][index] != sample) index++;
     ups_sample described;
     UPS_TRY(ups_source_describe(task->source, sample, &described, error));
-    json_t *field = result->channel >= 0 ? json_string(task->source->channel_names[result->channel]) : json_null(),
+    json_t *field =
+               result->channel >= 0 ? ups_json_printable(task->source->channel_names[result->channel]) : json_null(),
            *step = result->frame >= 0 ? json_integer((json_int_t)result->frame + 1) : json_null();
     json_object_set_new(json, "worst",
                         json_pack("{s:o, s:o, s:I, s:o, s:o, s:o}", "file",
