@@ -280,10 +280,16 @@ ups_status ups_optimizer_measure(const ups_optimizer_config *config, ups_device 
 
 static ups_status begin_average(ups_optimizer *optimizer, ups_error *error) {
     ups_device *device = optimizer->device;
+    const size_t bytes = (size_t)optimizer->kept.elements * sizeof *optimizer->average;
+    UPS_TRY(device->class->allocate(device, bytes, (void **)&optimizer->average, error));
+    return ups_optimizer_restart_average(optimizer, error);
+}
+
+ups_status ups_optimizer_restart_average(ups_optimizer *optimizer, ups_error *error) {
+    ups_device *device = optimizer->device;
     const holding *kept = &optimizer->kept;
     const float *values = ups_parameters_values(optimizer->parameters);
-    const size_t bytes = (size_t)kept->elements * sizeof *values;
-    UPS_TRY(device->class->allocate(device, bytes, (void **)&optimizer->average, error));
+    if (!optimizer->average) return UPS_OK;
     for (int32_t i = 0; i < kept->count; i++) {
         const ups_parameter_part *part = &kept->parts[i];
         UPS_TRY(device->class->copy(device, optimizer->average + part->place, values + part->offset,

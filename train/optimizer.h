@@ -68,6 +68,8 @@ ups_status ups_optimizer_restore(ups_optimizer *optimizer, const ups_update_stat
 #define UPS_OPTIMIZER_MAX_BUFFERS 4
 int ups_optimizer_buffers(const ups_optimizer *optimizer, ups_parameter_buffer buffers[UPS_OPTIMIZER_MAX_BUFFERS]);
 float *ups_optimizer_average(const ups_optimizer *optimizer); /* NULL without EMA */
+/* The average begins at the weights again, which have become others before the first step. */
+ups_status ups_optimizer_restart_average(ups_optimizer *optimizer, ups_error *error);
 ups_parameter_buffer ups_optimizer_average_buffer(const ups_optimizer *optimizer);
 /* Its elements to their places among all weights (device memory). */
 ups_status ups_optimizer_put_average(const ups_optimizer *optimizer, float *values, ups_error *error);

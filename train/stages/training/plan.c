@@ -166,16 +166,20 @@ static size_t measure_exchange(const ups_stage_training *t) {
                                 t->config->ranks.reproducible, ups_stage_training_shares(t));
 }
 
-/* Of shares that of the process that takes most, so that all plan the same. */
+/* Of shares the most that a process takes, on its device and beside it, so that all plan the same. */
 static ups_status measure_optimizer(const ups_stage_training *t, ups_optimizer_memory *most, ups_error *error) {
     const ups_shares *shares = ups_stage_training_shares(t);
+    size_t rest = 0; /* what is not offloaded */
+    *most = (ups_optimizer_memory){0};
     for (int32_t index = 0; index < (shares ? shares->count : 1); index++) {
         const ups_share share = {shares, index};
         ups_optimizer_memory memory;
         UPS_TRY(ups_optimizer_measure(&t->stage->training->optimizer, t->request->session->device, t->parameters,
                                       shares ? &share : NULL, ups_run_compute(t->config), &memory, error));
-        if (index == 0 || memory.all > most->all) *most = memory;
+        if (memory.offloaded > most->offloaded) most->offloaded = memory.offloaded;
+        if (memory.all - memory.offloaded > rest) rest = memory.all - memory.offloaded;
     }
+    most->all = most->offloaded + rest;
     return UPS_OK;
 }
 

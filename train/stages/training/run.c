@@ -293,6 +293,7 @@ static ups_hash hash_data(const ups_stage_training *t, const ups_training_state 
 static ups_status begin_alike(ups_stage_training *t, const ups_training_state *state, ups_error *error) {
     t->facts = (ups_exchange_facts){state->step, hash_data(t, state)};
     UPS_TRY(ups_exchange_share_weights(t->exchange, error));
+    if (t->exchange && state->step == 0) UPS_TRY(ups_optimizer_restart_average(t->optimizer, error));
     return ups_exchange_check(t->exchange, &t->facts, error);
 }
 
