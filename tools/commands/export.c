@@ -169,9 +169,10 @@ static ups_status export_model(const char *run, const ups_arguments *arguments, 
 
 static int report(const ups_arguments *arguments, const char *path, const ups_packed *packed) {
     if (arguments->json) {
-        ups_print_json(json_pack("{s:s, s:I, s:I, s:I}", "file", path, "tensors", (json_int_t)packed->tensors,
-                                 "parameters", (json_int_t)packed->parameters, "bytes", (json_int_t)packed->bytes),
-                       JSON_INDENT(2));
+        json_t *told = json_pack("{s:s, s:I, s:I, s:I}", "file", path, "tensors", (json_int_t)packed->tensors,
+                                 "parameters", (json_int_t)packed->parameters, "bytes", (json_int_t)packed->bytes);
+        ups_print_json(told, JSON_INDENT(2));
+        json_decref(told);
     } else {
         printf("%s: %lld parameters in %lld tensors, %.1f MB\n", path, (long long)packed->parameters,
                (long long)packed->tensors, 1e-6 * (double)packed->bytes);

@@ -162,6 +162,16 @@ static ups_status report(const ups_arguments *arguments, const char *output, cha
     return status;
 }
 
+static void tell(const ups_arguments *arguments, const char *path, bool evaluated) {
+    if (!arguments->json) {
+        printf("%s\n", path);
+        return;
+    }
+    json_t *told = json_pack("{s:s, s:b}", "file", path, "evaluated", (int)evaluated);
+    ups_print_json(told, JSON_INDENT(2));
+    json_decref(told);
+}
+
 int ups_cmd_report(int argc, char **argv) {
     ups_arguments arguments;
     ups_error error;
@@ -181,10 +191,8 @@ int ups_cmd_report(int argc, char **argv) {
         exit_code = ups_command_fail_on_config(&arguments, UPS_PATHS_READ, &error);
     else if (status != UPS_OK)
         exit_code = ups_command_fail(&arguments, &error);
-    else if (arguments.json)
-        ups_print_json(json_pack("{s:s, s:b}", "file", path, "evaluated", (int)evaluated), JSON_INDENT(2));
     else
-        printf("%s\n", path);
+        tell(&arguments, path, evaluated);
     free(path);
     return exit_code;
 }
