@@ -14,6 +14,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "pipeline/points.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -42,6 +43,8 @@ typedef struct ups_sample {
     const char *axis_names[UPS_MAX_GRID_DIMS];    /* as the file has them, or NULL: x, y, z */
     const char *axis_units[UPS_MAX_GRID_DIMS];    /* of the coordinates, as the file has them; NULL: not told */
     const char *time_units;                       /* "s"; NULL: the file tells none */
+    const ups_points *points; /* NULL: a regular grid. Points that lie anywhere have one grid axis, of their number, in
+                                 the order of points.h; coordinates, axis_names and axis_units then say nothing */
     const double
         *parameters; /* (parameter_count of the source) PDE parameters; NaN where this sample does not name one */
 } ups_sample;

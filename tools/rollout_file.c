@@ -15,24 +15,31 @@ static const char *const axis_names[UPS_MAX_GRID_DIMS] = {"x", "y", "z"};
 
 /* ---- one thing at a time: each says whether it was written ----------------------------------------------------- */
 
-static hid_t create_dataset(hid_t place, const char *name, int rank, const int64_t *shape) {
+static hid_t create_typed(hid_t place, const char *name, int rank, const int64_t *shape, hid_t type) {
     hsize_t size[MAXIMUM_RANK];
     for (int a = 0; a < rank; a++) size[a] = (hsize_t)shape[a];
     hid_t space = H5Screate_simple(rank, size, NULL);
     hid_t creation = H5Pcreate(H5P_DATASET_CREATE), set = H5I_INVALID_HID;
     if (H5Pset_obj_track_times(creation, false) >= 0) /* the same prediction makes the same bytes */
-        set = H5Dcreate2(place, name, H5T_IEEE_F32LE, space, H5P_DEFAULT, creation, H5P_DEFAULT);
+        set = H5Dcreate2(place, name, type, space, H5P_DEFAULT, creation, H5P_DEFAULT);
     H5Pclose(creation);
     H5Sclose(space);
     return set;
 }
 
-static bool write_dataset(hid_t place, const char *name, int rank, const int64_t *shape, hid_t type,
-                          const void *values) {
-    hid_t set = create_dataset(place, name, rank, shape);
+static hid_t create_dataset(hid_t place, const char *name, int rank, const int64_t *shape) {
+    return create_typed(place, name, rank, shape, H5T_IEEE_F32LE);
+}
+
+static bool write_and_close(hid_t set, hid_t type, const void *values) {
     if (set < 0) return false;
     bool written = H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0;
     return H5Dclose(set) >= 0 && written;
+}
+
+static bool write_dataset(hid_t place, const char *name, int rank, const int64_t *shape, hid_t type,
+                          const void *values) {
+    return write_and_close(create_dataset(place, name, rank, shape), type, values);
 }
 
 static bool write_attribute(hid_t place, const char *name, hid_t type, const void *value) {
@@ -249,7 +256,145 @@ static bool write_seed_groups(hid_t file, const ups_rollouts *rollouts, const up
     return fine;
 }
 
+/* ---- points that lie anywhere ---------------------------------------------------------------------------------- */
+
+static bool have_own_points(const ups_rollouts *rollouts) {
+    bool own = false;
+    for (int64_t i = 1; i < rollouts->count; i++)
+        own |= rollouts->list[i].sample.points != rollouts->list[0].sample.points;
+    return own || rollouts->task->own_points;
+}
+
+static bool have_own_times(const ups_rollouts *rollouts) {
+    const size_t bytes = (size_t)rollouts->frames * sizeof *rollouts->list[0].time;
+    bool own = false;
+    for (int64_t i = 1; i < rollouts->count; i++)
+        own |= memcmp(rollouts->list[0].time, rollouts->list[i].time, bytes) != 0;
+    return own;
+}
+
+/* (point, d), or (sample, point, d) where they differ; in the order of the data's file, as all that follows. */
+static bool write_places(hid_t file, const ups_rollouts *rollouts) {
+    const ups_points *points = rollouts->list[0].sample.points;
+    const bool own = have_own_points(rollouts);
+    const int64_t shape[3] = {rollouts->count, points->count, points->dims}, each = points->count * points->dims;
+    double *places = malloc((size_t)((own ? rollouts->count : 1) * each) * sizeof *places);
+    if (!places) return false;
+    for (int64_t i = 0; i < (own ? rollouts->count : 1); i++) {
+        const ups_points *of = rollouts->list[i].sample.points;
+        ups_points_unsort(of, of->dims, sizeof *places, of->coordinates, places + i * each);
+    }
+    bool fine = write_and_close(create_typed(file, "points", own ? 3 : 2, own ? shape : shape + 1, H5T_IEEE_F64LE),
+                                H5T_NATIVE_DOUBLE, places);
+    free(places);
+    return fine;
+}
+
+static bool write_cells(hid_t file, const ups_points *points) {
+    if (points->cell_count == 0) return true;
+    const int64_t shape[2] = {points->cell_count, points->corners}, corners = points->cell_count * points->corners;
+    int32_t *cells = malloc((size_t)corners * sizeof *cells);
+    if (!cells) return false;
+    for (int64_t i = 0; i < corners; i++)
+        cells[i] = points->stored ? points->stored[points->cells[i]] : points->cells[i];
+    bool fine = write_and_close(create_typed(file, "cells", 2, shape, H5T_STD_I32LE), H5T_NATIVE_INT32, cells);
+    free(cells);
+    return fine;
+}
+
+static bool write_scattered_times(hid_t file, const ups_rollouts *rollouts) {
+    const int64_t shape[2] = {rollouts->count, rollouts->frames}, frames = rollouts->frames;
+    if (!have_own_times(rollouts))
+        return write_and_close(create_typed(file, "t", 1, &frames, H5T_IEEE_F64LE), H5T_NATIVE_DOUBLE,
+                               rollouts->list[0].time);
+    double *times = malloc((size_t)(rollouts->count * frames) * sizeof *times);
+    if (!times) return false;
+    for (int64_t i = 0; i < rollouts->count; i++)
+        memcpy(times + i * frames, rollouts->list[i].time, (size_t)frames * sizeof *times);
+    bool fine = write_and_close(create_typed(file, "t", 2, shape, H5T_IEEE_F64LE), H5T_NATIVE_DOUBLE, times);
+    free(times);
+    return fine;
+}
+
+/* One field of all trajectories: (sample, time, point). */
+static bool write_scattered_field(hid_t place, const ups_rollouts *rollouts, int64_t channel, bool truth) {
+    const int64_t frames = truth ? rollouts->truth_frames : rollouts->frames, points = rollouts->points;
+    const int64_t channels = rollouts->task->geometry.channels, shape[3] = {rollouts->count, frames, points};
+    float *values = malloc((size_t)(rollouts->count * frames * points) * sizeof *values), *to = values;
+    if (!values) return false;
+    for (int64_t i = 0; i < rollouts->count; i++) {
+        const ups_rollout *rollout = &rollouts->list[i];
+        const float *from = (truth ? rollout->truth : rollout->prediction) + channel;
+        const int32_t *stored = rollout->sample.points->stored;
+        for (int64_t f = 0; f < frames; f++, to += points) {
+            for (int64_t p = 0; p < points; p++) to[stored ? stored[p] : p] = from[(f * points + p) * channels];
+        }
+    }
+    bool fine =
+        write_dataset(place, rollouts->task->source->channel_names[channel], 3, shape, H5T_NATIVE_FLOAT, values);
+    free(values);
+    return fine;
+}
+
+/* Whether a field says where points lie, which `points` does. */
+static bool is_place(const ups_rollouts *rollouts, int64_t channel) {
+    const ups_points *points = rollouts->list[0].sample.points;
+    bool found = false;
+    for (int axis = 0; axis < points->dims && have_own_points(rollouts); axis++)
+        found |= strcmp(points->names[axis], rollouts->task->source->channel_names[channel]) == 0;
+    return found;
+}
+
+static bool write_scattered_fields(hid_t place, const ups_rollouts *rollouts, bool truth) {
+    bool fine = true;
+    for (int64_t c = 0; c < rollouts->task->geometry.channels && fine; c++)
+        fine = is_place(rollouts, c) || write_scattered_field(place, rollouts, c, truth);
+    return fine;
+}
+
+/* `parameters/NAME` (sample). */
+static bool write_own_parameters(hid_t file, const ups_rollouts *rollouts) {
+    const ups_source *source = rollouts->task->source;
+    if (source->parameter_count == 0) return true;
+    hid_t group = H5Gcreate2(file, "parameters", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    double *values = malloc((size_t)rollouts->count * sizeof *values);
+    bool fine = group >= 0 && values;
+    for (int p = 0; p < source->parameter_count && fine; p++) {
+        bool known = true;
+        for (int64_t i = 0; i < rollouts->count; i++) {
+            values[i] = rollouts->list[i].sample.parameters[p];
+            known = known && isfinite(values[i]);
+        }
+        if (known)
+            fine = write_and_close(create_typed(group, source->parameter_names[p], 1, &rollouts->count, H5T_IEEE_F64LE),
+                                   H5T_NATIVE_DOUBLE, values);
+    }
+    free(values);
+    if (group >= 0 && H5Gclose(group) < 0) fine = false;
+    return fine;
+}
+
+/* As the layout `points` reads it back (pipeline/layouts/points.c); the truth in a group of its own. */
+static bool write_points(hid_t file, const ups_rollouts *rollouts, const ups_rollout_origin *origin) {
+    bool fine = write_places(file, rollouts) &&
+                (have_own_points(rollouts) || write_cells(file, rollouts->list[0].sample.points)) &&
+                write_scattered_times(file, rollouts) && write_scattered_fields(file, rollouts, false) &&
+                write_own_parameters(file, rollouts) &&
+                write_text(file, "bc", ups_rollout_boundary(rollouts, origin, &rollouts->list[0]));
+    if (!fine || rollouts->truth_frames == 0) return fine;
+    hid_t group = H5Gcreate2(file, "truth", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    fine = group >= 0 && write_scattered_fields(group, rollouts, true);
+    if (group >= 0 && H5Gclose(group) < 0) fine = false;
+    return fine;
+}
+
 /* ---- the file -------------------------------------------------------------------------------------------------- */
+
+static bool write_layout(hid_t file, const ups_rollouts *rollouts, const ups_rollout_origin *origin) {
+    if (rollouts->task->geometry.points) return write_points(file, rollouts, origin);
+    return fit_one_tensor(rollouts, origin) ? write_tensor(file, rollouts, origin)
+                                            : write_seed_groups(file, rollouts, origin);
+}
 
 static bool write_fact(void *context, const char *name, const char *text) {
     return write_text(*(const hid_t *)context, name, text);
@@ -260,9 +405,8 @@ static ups_status write_file(const char *temporary, const char *path, const ups_
                              const ups_rollout_origin *origin, ups_error *error) {
     ups_hdf5_enter_to_write();
     hid_t file = H5Fcreate(temporary, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-    bool fine = file >= 0 && ups_rollout_tell(rollouts, origin, write_fact, &file) &&
-                (fit_one_tensor(rollouts, origin) ? write_tensor(file, rollouts, origin)
-                                                  : write_seed_groups(file, rollouts, origin));
+    bool fine =
+        file >= 0 && ups_rollout_tell(rollouts, origin, write_fact, &file) && write_layout(file, rollouts, origin);
     ups_status status = fine ? UPS_OK : ups_hdf5_write_failed(path, "the file", error);
     if (file >= 0 && H5Fclose(file) < 0 && status == UPS_OK) status = ups_hdf5_write_failed(path, "the file", error);
     ups_hdf5_leave();

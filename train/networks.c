@@ -54,6 +54,7 @@ static int64_t stem_width(const ups_task *task) {
 static ups_patch_code patch_code_of(const ups_run_config *config, const ups_task *task) {
     ups_patch_code code = {
         .field = field_of(task), .dim = ups_task_latents(config, task).dim, .between = config->model.decoder.between};
+    if (task->geometry.points) code.between = 0; /* values are those of points, and none lies between them */
     for (int a = 0; a < task->geometry.dims; a++) code.patch[a] = task->patch[a];
     return code;
 }
@@ -139,6 +140,13 @@ ups_operator_options ups_run_operator(const ups_run_config *config, const ups_ta
         options.dim = latents.dim;
         options.grid =
             (ups_token_grid){.task = task->name, .dims = task->geometry.dims, .periodic = task->geometry.periodic};
+        if (task->geometry.points) {
+            options.grid.scattered = true;
+            options.grid.place_dims = task->geometry.points->dims;
+            options.grid.places = task->places;
+            options.grid.offsets = task->offsets;
+            options.grid.offset_count = task->patch[0] * task->geometry.points->dims;
+        }
         if (task->config->stride_count > 0) options.grid.stride = task->config->stride;
         ups_patch_code_cells(&code, options.grid.cells);
         if (ups_task_steps(task) < 2) options.history = options.bundle = 1;
@@ -152,6 +160,10 @@ ups_operator_options ups_run_operator(const ups_run_config *config, const ups_ta
 
 ups_status ups_networks_check(const ups_run_config *config, const ups_tasks *tasks, ups_error *error) {
     for (int t = 0; t < tasks->count; t++) {
+        if (tasks->task[t].geometry.points && !ups_run_on_grid(config))
+            return ups_fail(error, UPS_ERR_CONFIG,
+                            "task %s: its points lie anywhere, and tokens are runs of them; set model.tokens: grid",
+                            tasks->task[t].name);
         ups_operator_options core = ups_run_operator(config, tasks, &tasks->task[t]);
         UPS_TRY(ups_operator_check(&core, error));
         if (ups_run_on_grid(config)) continue;
@@ -286,6 +298,7 @@ ups_value ups_networks_read_lines(ups_graph *graph, const ups_run_config *config
 }
 
 bool ups_networks_can_thin(const ups_run_config *config, const ups_task *task) {
+    if (task->geometry.points) return false;
     const ups_patch_reading reading = reading_of(config, task);
     int64_t steps[3];
     return ups_patch_thinning(&reading, steps);

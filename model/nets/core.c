@@ -50,17 +50,34 @@ static ups_status check_attention(const ups_operator_options *o, ups_error *erro
             "be even; or set model.operator.positions: borders",
             (long long)o->hidden, o->heads);
     }
-    if (o->positions == UPS_POSITIONS_ROTARY && o->grid.task && o->hidden / o->heads < 2 * o->grid.dims) {
+    const int place_dims = o->grid.scattered ? o->grid.place_dims : o->grid.dims;
+    if (o->positions == UPS_POSITIONS_ROTARY && o->grid.task && o->hidden / o->heads < 2 * place_dims) {
         return ups_fail(error, UPS_ERR_CONFIG,
                         "operator: positions: rotary turns a pair of a head's features for each axis; task %s has %d "
                         "axes, and hidden (%lld) over heads (%d) leaves %lld features; set fewer heads, or "
                         "model.operator.positions: borders",
-                        o->grid.task, o->grid.dims, (long long)o->hidden, o->heads, (long long)(o->hidden / o->heads));
+                        o->grid.task, place_dims, (long long)o->hidden, o->heads, (long long)(o->hidden / o->heads));
     }
     return UPS_OK;
 }
 
+/* What needs cells in rows and columns, or places that all samples share. */
+static ups_status check_scattered(const ups_operator_options *o, ups_error *error) {
+    const bool spectral = ups_core_mixes_by(o, UPS_MIXING_SPECTRAL);
+    if (o->positions == UPS_POSITIONS_ROTARY && !o->grid.places)
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "operator: positions: rotary turns by places that all samples share, but the samples of task "
+                        "%s have points of their own; leave model.operator.positions out",
+                        o->grid.task);
+    if (!spectral && o->convolution == 0) return UPS_OK;
+    return ups_fail(error, UPS_ERR_CONFIG,
+                    "operator: %s works on a regular grid, and the points of task %s lie anywhere; the cores stack and "
+                    "unet with attention, without convolution, work on them",
+                    spectral ? "spectral mixing" : "convolution", o->grid.task);
+}
+
 static ups_status check_grid(const ups_operator_options *o, const ups_core_class *core, ups_error *error) {
+    if (o->grid.task && o->grid.scattered) return check_scattered(o, error);
     if (o->grid.task) return UPS_OK;
     if (ups_core_mixes_by(o, UPS_MIXING_SPECTRAL)) {
         if (o->mixing_count == 0) {

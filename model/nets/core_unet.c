@@ -41,6 +41,20 @@ static ups_value run_level(ups_graph *g, builder *b, const ups_token_grid *grid,
     return x;
 }
 
+/* The grid of means of pairs; of points that lie anywhere, a pair lies in the middle between its two. */
+static void coarsen_grid(ups_graph *g, const ups_token_grid *fine, ups_token_grid *coarse) {
+    *coarse = *fine;
+    for (int axis = 0; axis < fine->dims; axis++) coarse->cells[axis] = (fine->cells[axis] + 1) / 2;
+    if (!fine->places) return;
+    const int dims = fine->place_dims;
+    float *places = UPS_ARENA_ARRAY(g->arena, float, coarse->cells[0] * dims);
+    for (int64_t i = 0; i < coarse->cells[0] * dims; i++) {
+        const int64_t first = 2 * (i / dims), second = first + 1 < fine->cells[0] ? first + 1 : first;
+        places[i] = 0.5f * (fine->places[first * dims + i % dims] + fine->places[second * dims + i % dims]);
+    }
+    coarse->places = places;
+}
+
 static ups_value build(ups_graph *g, const char *prefix, const ups_operator_options *o, ups_value x,
                        ups_value condition, uint32_t first_layer) {
     builder b = {.prefix = prefix, .first_layer = first_layer};
@@ -53,9 +67,7 @@ static ups_value build(ups_graph *g, const char *prefix, const ups_operator_opti
         skips[level] = x = run_level(g, &b, &grids[level], level, x);
         ups_graph_scope(g, "%s.down.%d", prefix, level);
         x = ups_coarsen(g, x, grids[level].dims, grids[level].cells);
-        grids[level + 1] = grids[level];
-        for (int axis = 0; axis < grids[level].dims; axis++)
-            grids[level + 1].cells[axis] = (grids[level].cells[axis] + 1) / 2;
+        coarsen_grid(g, &grids[level], &grids[level + 1]);
     }
     x = run_level(g, &b, &grids[last], last, x);
     for (int level = last - 1; level >= 0; level--) {

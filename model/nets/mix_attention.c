@@ -9,33 +9,47 @@
 
 enum { BIAS_HIDDEN = 32 };
 
-/* (tokens, width): cosines, then sines, of the angles that a token's queries and keys are turned by. Axes share a
- * head's pairs equally; the k-th pair of an axis goes round k times in a period, that of the domain, or twice its
- * length where it is not periodic. So angles between tokens are the same on both sides of a periodic border. */
+/* How far the k-th pair of an axis is turned: round k times in a period, that of the domain, or twice its length where
+ * it is not periodic. So angles between tokens are the same on both sides of a periodic border. */
+static double turn_of_cell(const ups_token_grid *grid, int axis, int64_t cell, int64_t k) {
+    const int64_t period = (grid->periodic ? 1 : 2) * grid->cells[axis];
+    return 2.0 * M_PI * (double)(k * cell % period) / (double)period;
+}
+
+/* Where a token's row of the table begins with no turn at all, and the angles of its pairs: axes share a head's pairs
+ * equally. */
+static void turn_token(const ups_token_grid *grid, int64_t token, int64_t pairs, float *row) {
+    const int dims = grid->scattered ? grid->place_dims : grid->dims;
+    const int64_t each = pairs / dims;
+    int64_t rest = token;
+    for (int64_t pair = 0; pair < pairs; pair++) row[pair] = 1.0f, row[pairs + pair] = 0.0f;
+    for (int axis = dims - 1; axis >= 0; axis--) {
+        const int64_t cell = grid->scattered ? 0 : rest % grid->cells[axis];
+        if (!grid->scattered) rest /= grid->cells[axis];
+        for (int64_t k = 1; k <= each; k++) {
+            const double angle = grid->scattered ? M_PI * (double)k * (double)grid->places[token * dims + axis]
+                                                 : turn_of_cell(grid, axis, cell, k);
+            row[axis * each + k - 1] = (float)cos(angle);
+            row[pairs + axis * each + k - 1] = (float)sin(angle);
+        }
+    }
+}
+
+/* (tokens, width): cosines, then sines, of the angles that a token's queries and keys are turned by. */
 static ups_value rotary(ups_graph *g, const ups_token_grid *grid, int64_t width) {
     char name[96];
-    int64_t tokens = 1, pairs = width / 2, each = pairs / grid->dims;
+    int64_t tokens = 1;
     for (int axis = 0; axis < grid->dims; axis++) tokens *= grid->cells[axis];
-    snprintf(name, sizeof name, "rotary.%s.%lld.%lld.%lld.%lld", grid->periodic ? "periodic" : "padded",
+    snprintf(name, sizeof name, "rotary.%s.%lld.%lld.%lld.%lld",
+             grid->scattered  ? "scattered"
+             : grid->periodic ? "periodic"
+                              : "padded",
              (long long)width, (long long)grid->cells[0], grid->dims > 1 ? (long long)grid->cells[1] : 0,
              grid->dims > 2 ? (long long)grid->cells[2] : 0);
     ups_value found = ups_graph_find(g, name);
     if (found != UPS_NO_VALUE) return found;
     float *host = UPS_ARENA_ARRAY(g->arena, float, tokens *width);
-    for (int64_t token = 0; token < tokens; token++) {
-        float *row = host + token * width;
-        for (int64_t pair = 0; pair < pairs; pair++) row[pair] = 1.0f, row[pairs + pair] = 0.0f;
-        int64_t rest = token;
-        for (int axis = grid->dims - 1; axis >= 0; axis--) {
-            int64_t cell = rest % grid->cells[axis], period = (grid->periodic ? 1 : 2) * grid->cells[axis];
-            rest /= grid->cells[axis];
-            for (int64_t k = 1; k <= each; k++) {
-                double angle = 2.0 * M_PI * (double)(k * cell % period) / (double)period;
-                row[axis * each + k - 1] = (float)cos(angle);
-                row[pairs + axis * each + k - 1] = (float)sin(angle);
-            }
-        }
-    }
+    for (int64_t token = 0; token < tokens; token++) turn_token(grid, token, width / 2, host + token * width);
     return ups_graph_constant(g, name, UPS_F32, UPS_SHAPE(tokens, width), host);
 }
 

@@ -132,24 +132,49 @@ static ups_value advance(ups_graph *g, const ups_operator_options *o, ups_value 
     return ups_add(g, z, update);
 }
 
+/* The coordinates of tokens, (tokens, d) in [0, 1]. */
+static ups_value token_places(ups_graph *g, const ups_operator_options *o) {
+    const ups_token_grid *grid = &o->grid;
+    ups_value places = ups_graph_find(g, "token_places");
+    if (places != UPS_NO_VALUE) return places;
+    const int dims = grid->scattered ? grid->place_dims : grid->dims;
+    float *host = UPS_ARENA_ARRAY(g->arena, float, o->tokens *dims);
+    if (grid->scattered)
+        memcpy(host, grid->places, (size_t)(o->tokens * dims) * sizeof *host);
+    else
+        ups_grid_coordinates(grid->dims, grid->cells, host);
+    return ups_graph_constant(g, "token_places", UPS_F32, UPS_SHAPE(o->tokens, dims), host);
+}
+
+/* How each token's points lie around its middle: a map of the task's own is added. */
+static ups_value add_offsets(ups_graph *g, const ups_operator_options *o, const char *own, ups_value x) {
+    const ups_token_grid *grid = &o->grid;
+    if (!grid->offsets) return x;
+    ups_value offsets = ups_graph_find(g, "token_offsets");
+    if (offsets == UPS_NO_VALUE) {
+        const int64_t numbers = o->tokens * grid->offset_count;
+        float *host = UPS_ARENA_ARRAY(g->arena, float, numbers);
+        memcpy(host, grid->offsets, (size_t)numbers * sizeof *host);
+        offsets = ups_graph_constant(g, "token_offsets", UPS_F32, UPS_SHAPE(o->tokens, grid->offset_count), host);
+    }
+    const ups_dense_options wide = {.output_f32 = true, .no_bias = true};
+    return ups_add(g, x, ups_dense(g, own, "offsets", offsets, o->hidden, wide));
+}
+
 /* Where tokens lie. Unless told otherwise only where that matters: on a periodic grid no place differs from another. */
-static ups_value add_position(ups_graph *g, const ups_operator_options *o, ups_value x) {
+static ups_value add_position(ups_graph *g, const ups_operator_options *o, const char *own, ups_value x) {
     const ups_token_grid *grid = &o->grid;
     if (o->positions == UPS_POSITIONS_LEARNED) {
         const ups_init small = {.kind = UPS_INIT_NORMAL, .scale = 0.02f, .no_decay = true};
         ups_graph_scope(g, "%s.%s.positions", prefix, grid->task);
         return ups_add(g, x, ups_graph_parameter(g, "weight", UPS_SHAPE(o->tokens, o->hidden), small));
     }
-    if (grid->periodic || o->positions == UPS_POSITIONS_NONE) return x;
+    if (grid->periodic || o->positions == UPS_POSITIONS_NONE || (grid->scattered && !grid->places)) return x;
     char name[32];
-    snprintf(name, sizeof name, "position%dd", grid->dims);
-    ups_value places = ups_graph_find(g, "token_places");
-    if (places == UPS_NO_VALUE) {
-        float *host = UPS_ARENA_ARRAY(g->arena, float, o->tokens * grid->dims);
-        ups_grid_coordinates(grid->dims, grid->cells, host);
-        places = ups_graph_constant(g, "token_places", UPS_F32, UPS_SHAPE(o->tokens, grid->dims), host);
-    }
-    return ups_add(g, x, ups_position(g, prefix, name, places, position_frequencies, POSITION_FREQUENCIES, o->hidden));
+    snprintf(name, sizeof name, "position%dd", grid->scattered ? grid->place_dims : grid->dims);
+    x = add_offsets(g, o, own, x);
+    return ups_add(
+        g, x, ups_position(g, prefix, name, token_places(g, o), position_frequencies, POSITION_FREQUENCIES, o->hidden));
 }
 
 /* An update without that part of its mean over all tokens which never changes in the data: `kept` (dim, dim) is less
@@ -214,7 +239,7 @@ static void advance_on_grid(ups_graph *g, const ups_operator_options *o, const p
     char own[160];
     name_task(o, own);
     ups_value x = ups_dense(g, own, "input", p->last, o->hidden, wide);
-    x = add_position(g, o, add_changes(g, own, "earlier", p, x));
+    x = add_position(g, o, own, add_changes(g, own, "earlier", p, x));
     if (o->residual == UPS_RESIDUAL_HALF && g->compute != UPS_F32) x = ups_cast(g, x, g->compute);
     x = ups_core_find(o->core)->build(g, prefix, o, x, c->features, first_layer);
     x = ups_norm(g, prefix, "norm", x, false);

@@ -23,6 +23,14 @@ typedef struct ups_token_grid {
     int64_t cells[3]; /* along each axis, slowest first */
     bool periodic;
     int64_t stride; /* of the step, where the operator has learnt several, each with a change of its own; else 0 */
+    /* Tokens that are runs of points that lie anywhere: dims is 1, and neighbours of a token along that axis lie near
+     * it as a rule, no more. Where all samples have the same points, what blocks know of them: borrowed while the graph
+     * is built. */
+    bool scattered;
+    int place_dims;
+    const float *places;  /* (cells, place_dims) in [0, 1]: the middle of each token's points; NULL: they differ */
+    int64_t offset_count; /* numbers of `offsets` for a token */
+    const float *offsets; /* (cells, offset_count): from its middle to each of its points, in units of their spread */
 } ups_token_grid;
 
 /* Most frames that an operator reads, and most that it gives. */

@@ -158,6 +158,24 @@ ups_status ups_layout_map(ups_layout_builder *builder, const char *name, int lea
     return UPS_OK;
 }
 
+ups_dtype ups_layout_share_dtype(const ups_layout_builder *builder, ups_stored_array *const *arrays, int count) {
+    ups_dtype dtype = UPS_F32;
+    for (int a = 0; a < count; a++) {
+        if (arrays[a]->dtype == UPS_F64) dtype = UPS_F64;
+    }
+    for (int a = 0; a < count; a++) {
+        ups_stored_array *array = arrays[a];
+        if (array->dtype == dtype) continue;
+        ups_packing *packing = UPS_ARENA_NEW(builder->arena, ups_packing);
+        if (array->packing) *packing = *array->packing;
+        if (!array->packing) packing->number = UPS_NUMBER_F32;
+        if (array->storage == UPS_STORAGE_LIBRARY) packing->number = UPS_NUMBER_F64; /* which it reads by itself */
+        array->packing = packing;
+        array->dtype = dtype;
+    }
+    return dtype;
+}
+
 ups_status ups_layout_read_coordinate(ups_layout_builder *builder, const char *name, int64_t length, int64_t spare,
                                       const double **values, ups_error *error) {
     double *read;

@@ -111,6 +111,9 @@ void ups_layout_source_limits(const ups_source *head, int64_t frames, ups_source
         if (one.scratch_bytes > limits->scratch_bytes) limits->scratch_bytes = one.scratch_bytes;
         if (decoded > limits->decoded_bytes) limits->decoded_bytes = decoded;
     }
+    const ups_sample *sample = &source->members[0].sample;
+    if (sample->points && sample->points->stored)
+        limits->scratch_bytes = source->array_scratch + ups_sample_frame_bytes(sample);
 }
 
 /* ---- chunks that span samples -------------------------------------------------------------------------------------
@@ -200,6 +203,19 @@ static void share_chunks(ups_layout_source *source) {
     }
 }
 
+/* Where the frame that points are sorted from begins in scratch memory: the same for windows of any length. */
+static uint64_t array_scratch(const ups_layout_source *source) {
+    enum { ALIGNMENT = 64 };
+    uint64_t most = 0;
+    for (int64_t m = 0; m < source->member_count; m++) {
+        for (int p = 0; is_first_of_its_parts(source, m) && p < source->members[m].part_count; p++) {
+            const uint64_t one = ups_array_scratch(source->members[m].parts[p].array);
+            if (one > most) most = one;
+        }
+    }
+    return (most + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
 static void name_samples(ups_layout_source *source) {
     source->names = UPS_ARENA_ARRAY(source->arena, const char *, source->member_count);
     for (int64_t m = 0; m < source->member_count; m++) {
@@ -276,6 +292,7 @@ static bool is_as_stored(const ups_layout_member *member) {
     const ups_stored_array *array = part->array;
     const ups_sample *sample = &member->sample;
     if (member->part_count != 1 || !part->by_time || array->dtype != sample->dtype) return false;
+    if (sample->points && sample->points->stored) return false;
     if (array->storage != UPS_STORAGE_CONTIGUOUS || array->offset == UPS_OFFSET_UNWRITTEN) return false;
     if (array->swapped || array->packing || part->reordered || part->components > 0 || array->run_axes) return false;
     int64_t strides[UPS_ARRAY_MAX_RANK], dense = 1;
@@ -329,6 +346,7 @@ ups_status ups_layout_source_create(ups_layout_builder *builder, const ups_layou
     for (int64_t m = 0; m < source->member_count; m++)
         source->members[m].sample.as_stored = is_as_stored(&source->members[m]);
     share_chunks(source);
+    source->array_scratch = array_scratch(source);
     ups_layout_source_limits(&source->head, INT64_MAX, &source->head.limits);
     *out = &source->head;
     return UPS_OK;

@@ -41,6 +41,9 @@ typedef struct ups_layout_options {
     /* What arrays and axes are, for files of a user's own (mapping.h): every format, and nothing is recognised. It is
      * borrowed while files are opened. NULL: what they are is recognised. */
     const struct ups_mapping *mapping;
+    /* Points that lie anywhere (pipeline/points.h) stay in the order of the file: for whoever does not train on them.
+     */
+    bool points_as_stored;
 } ups_layout_options;
 
 /* Opens one file. UPS_ERR_FORMAT when it is no layout we know, saying what was found and what was looked for. */

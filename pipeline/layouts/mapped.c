@@ -216,25 +216,6 @@ static ups_status map_field(mapped *m, int64_t f, ups_error *error) {
     return UPS_OK;
 }
 
-/* All fields in one type: the widest. */
-static ups_dtype share_dtype(mapped *m) {
-    ups_dtype dtype = UPS_F32;
-    for (int a = 0; a < m->array_count; a++) {
-        if (m->arrays[a].found.array->dtype == UPS_F64) dtype = UPS_F64;
-    }
-    for (int a = 0; a < m->array_count; a++) {
-        ups_stored_array *array = m->arrays[a].found.array;
-        if (array->dtype == dtype) continue;
-        ups_packing *packing = UPS_ARENA_NEW(m->builder->arena, ups_packing);
-        if (array->packing) *packing = *array->packing;
-        if (!array->packing) packing->number = UPS_NUMBER_F32;
-        if (array->storage == UPS_STORAGE_LIBRARY) packing->number = UPS_NUMBER_F64; /* which it reads by itself */
-        array->packing = packing;
-        array->dtype = dtype;
-    }
-    return dtype;
-}
-
 /* ---- parts ---------------------------------------------------------------------------------------------------------
  */
 
@@ -446,13 +427,35 @@ static ups_status describe_sample(const mapped *m, ups_dtype dtype, ups_sample *
     for (int dim = 0; dim < sample->dims; dim++) {
         sample->grid[dim] = m->grid[dim];
         sample->periodic &= m->mapping->periodic[dim];
+        if (m->mapping->points) continue;
         sample->axis_names[dim] = ups_arena_strdup(m->builder->arena, m->mapping->grid[dim]);
         UPS_TRY(read_coordinate(m, dim, &sample->coordinates[dim], error));
     }
     return UPS_OK;
 }
 
-/* One member for all samples, or one each where their times or parameters differ. */
+/* Where points lie that have no grid: one set for all samples, or one each. A model must see those that differ. */
+static ups_status read_points(const mapped *m, ups_points ***points, bool *own, ups_error *error) {
+    const ups_mapped_value *value = &m->mapping->coordinates[0];
+    ups_numbers numbers;
+    *points = NULL;
+    *own = false;
+    if (!m->mapping->points) return UPS_OK;
+    const ups_status read =
+        ups_arrays_read(m->builder->arrays, value->name, UPS_LAYOUT_MOST_NUMBERS, m->builder->arena, &numbers, error);
+    if (read != UPS_OK) return ups_fail_within(error, "%s", value->key);
+    UPS_TRY(ups_layout_make_points(m->builder, value->name, &numbers, m->samples, m->grid[0], points, own, error));
+    bool seen = !*own;
+    for (int a = 0; a < m->array_count; a++) seen |= strcmp(m->arrays[a].name, value->name) == 0;
+    if (seen) return UPS_OK;
+    return ups_fail(
+        error, UPS_ERR_CONFIG,
+        "%s: each sample has points of its own, so that a model has to be told where they lie: name them in "
+        "layout.fields, too, such as x: {array: %s, channel: 0, axes: [sample, point, channel]}",
+        m->builder->path, value->name);
+}
+
+/* One member for all samples, or one each where their times, points or parameters differ. */
 static ups_status add_members(const mapped *m, ups_dtype dtype, ups_error *error) {
     ups_layout_builder *builder = m->builder;
     const ups_mapping *mapping = m->mapping;
@@ -463,6 +466,10 @@ static ups_status add_members(const mapped *m, ups_dtype dtype, ups_error *error
     UPS_TRY(describe_sample(m, dtype, &sample, error));
     UPS_TRY(read_times(m, &times, &differ, error));
     const bool times_differ = differ;
+    ups_points **points;
+    bool own_points;
+    UPS_TRY(read_points(m, &points, &own_points, error));
+    differ |= own_points;
     for (int64_t p = 0; p < mapping->parameter_count; p++) {
         UPS_TRY(read_parameter(m, &mapping->parameters[p], &values[p], &counts[p], error));
         differ |= counts[p] > 1;
@@ -473,6 +480,7 @@ static ups_status add_members(const mapped *m, ups_dtype dtype, ups_error *error
         ups_layout_member *member;
         UPS_TRY(ups_layout_add_member(builder, &member, error));
         member->sample = sample;
+        member->sample.points = points ? points[own_points ? i : 0] : NULL;
         member->sample.time = times + (times_differ ? i * m->times : 0);
         member->name = name;
         member->numbered = m->by_sample;
@@ -512,7 +520,9 @@ static ups_status describe(ups_layout_builder *builder, ups_error *error) {
     if (m->times == 0)
         return ups_fail(error, UPS_ERR_CONFIG, "%s: no field has the axis time; one that changes in time was expected",
                         builder->path);
-    ups_dtype dtype = share_dtype(m);
+    ups_stored_array *arrays[UPS_LAYOUT_MAX_ARRAYS];
+    for (int a = 0; a < m->array_count; a++) arrays[a] = m->arrays[a].found.array;
+    const ups_dtype dtype = ups_layout_share_dtype(builder, arrays, m->array_count);
     UPS_TRY(make_parts(m, error));
     UPS_TRY(ups_layout_set_channels(builder, fields, names, error));
     return add_members(m, dtype, error);

@@ -29,12 +29,13 @@ const ups_config_key ups_mapping_keys[] = {
     KEY(TEXT, "axes", axes, "[]", 1, 64,
         "what the arrays' axes are, as h5py or NumPy show them: sample, time, channel, _ (of one entry); any other "
         "name is "
-        "an axis of the grid",
+        "an axis of the grid; point: of points that lie anywhere",
         .list = UPS_CONFIG_LIST(ups_mapping_config, axes, axis_count, 0, UPS_ARRAY_MAX_RANK)),
     KEY(TEXT, "array", array, "''", 0, 0, "the array that numbers in `fields` are channels of; empty: the only one"),
     KEY(YAML, "time", time, "{}", 0, 0, "times of the frames; without it frames are counted from 0", .word = time_forms,
         .check = check_time),
-    KEY(YAML, "coordinates", coordinates, "{}", 0, 0, "coordinates of the grid's axes",
+    KEY(YAML, "coordinates", coordinates, "{}", 0, 0,
+        "coordinates of the grid's axes; of points: {point: /pos}, an array (point, d) or (sample, point, d)",
         .word = "axes by name, such as {x: /x, y: {from: 0, to: 1}}", .check = check_coordinates),
     KEY(YAML, "parameters", parameters, "{}", 0, 0, "PDE parameters by their names",
         .word = "parameters by name, such as {nu: /nu, beta: 0.4, Re: {attribute: Re}}", .check = check_parameters),
@@ -230,6 +231,12 @@ static ups_status read_axes(const reader *r, const ups_mapping_config *config, u
     if (mapping->dims == 0)
         return ups_fail(r->error, UPS_ERR_CONFIG,
                         "%s: none is an axis of the grid; one to three were expected, such as x, y", r->place);
+    for (int dim = 0; dim < mapping->dims; dim++) mapping->points |= strcmp(mapping->grid[dim], "point") == 0;
+    if (mapping->points && mapping->dims > 1)
+        return ups_fail(r->error, UPS_ERR_CONFIG,
+                        "%s: '%s' is an axis of a grid, which points that lie anywhere have none of; beside point, the "
+                        "axes sample, time, channel and _ were expected",
+                        r->place, mapping->grid[strcmp(mapping->grid[0], "point") == 0]);
     mapping->steady = !has_role(&mapping->axes, UPS_MAPPED_TIME);
     return UPS_OK;
 }
@@ -501,12 +508,20 @@ ups_status ups_mapping_read(const ups_mapping_config *config, const char *place,
     r = below(&all, "coordinates");
     UPS_TRY(parse(&r, config->coordinates, &node));
     UPS_TRY(read_coordinates(&r, node, mapping));
+    if (mapping->points && mapping->coordinates[0].from != UPS_MAPPED_ARRAY)
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "%s: where the points lie was expected, such as {point: /pos}: an array (point, d), or "
+                        "(sample, point, d)",
+                        r.place);
     r = below(&all, "parameters");
     UPS_TRY(parse(&r, config->parameters, &node));
     UPS_TRY(read_parameters(&r, node, mapping));
     r = below(&all, "periodic");
     UPS_TRY(parse(&r, config->periodic, &node));
-    return read_periodic(&r, node, mapping);
+    UPS_TRY(read_periodic(&r, node, mapping));
+    if (mapping->points && mapping->periodic[0])
+        return ups_fail(error, UPS_ERR_CONFIG, "%s: points that lie anywhere are not periodic; leave it out", r.place);
+    return UPS_OK;
 }
 
 /* Of a whole configuration the layout of the one task that has any; of `layout: …` what stands below it. */

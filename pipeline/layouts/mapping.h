@@ -9,6 +9,9 @@
  *     parameters: {nu: {attribute: nu}}
  *     periodic: [x, y]
  *
+ * In the place of the grid's axes may stand one named `point`: points that lie anywhere, whose coordinates are an array
+ * (point, d), or (sample, point, d).
+ *
  * docs/own-data.md is its manual. The section's table is here, so that a configuration and a command read it alike;
  * mapped.c holds it against a file. */
 #ifndef UPS_PIPELINE_LAYOUTS_MAPPING_H
@@ -84,6 +87,7 @@ typedef struct ups_mapping {
     bool steady;          /* no axis is time: two frames, (given, 0) and (given, solution) */
     int dims;
     const char *grid[UPS_MAX_GRID_DIMS]; /* names of the grid's axes, in the order of `axes` */
+    bool points;                         /* there is no grid: its only axis is `point`, of points that lie anywhere */
     ups_mapped_value time, coordinates[UPS_MAX_GRID_DIMS];
     bool periodic_said, periodic[UPS_MAX_GRID_DIMS];
     const char *array; /* that numbers in `fields` are channels of; NULL: not said */

@@ -9,7 +9,7 @@
 
 static const ups_layout *const layouts[] = {&ups_layout_tensor,       &ups_layout_darcy,          &ups_layout_seedgroup,
                                             &ups_layout_compressible, &ups_layout_incompressible, &ups_layout_well,
-                                            &ups_layout_netcdf};
+                                            &ups_layout_points,       &ups_layout_netcdf};
 /* What to do with a file that is none of them. */
 #define SUGGEST "For data of your own, `ups data inspect --suggest %s` prints the `layout` to paste into the task"
 
@@ -74,8 +74,8 @@ static ups_status fail_unknown(ups_layout_builder *builder, ups_error *error) {
                     "%s holds no layout that UPS reads: at its root is %s. Known are 'tensor' (sample, t, x) with "
                     "'x-coordinate' and 't-coordinate'; 'nu' with 'tensor' (Darcy); groups '0000', '0001', … with "
                     "'data'; 'density', 'pressure', 'Vx', … (compressible flow); 'velocity' and 'particles' "
-                    "(incompressible flow); 't0_fields', 't1_fields', … with 'dimensions' (The Well); NetCDF with a "
-                    "time dimension. " SUGGEST,
+                    "(incompressible flow); 't0_fields', 't1_fields', … with 'dimensions' (The Well); 'points' (point, "
+                    "coordinate) with fields (sample, time, point); NetCDF with a time dimension. " SUGGEST,
                     builder->path, found, builder->path);
 }
 
@@ -102,6 +102,7 @@ static ups_status check_geometry(const ups_layout_builder *builder, int64_t firs
                                  ups_error *error) {
     const ups_sample *one = &builder->members[0].sample, *other = &builder->members[first].sample;
     if (one->dims == other->dims && one->times == other->times && one->dtype == other->dtype &&
+        (one->points ? one->points->dims : 0) == (other->points ? other->points->dims : 0) &&
         memcmp(one->grid, other->grid, sizeof one->grid) == 0)
         return UPS_OK;
     return ups_fail(error, UPS_ERR_FORMAT,
@@ -168,6 +169,7 @@ static ups_status add_file(ups_layout_builder *builder, const char *path, const 
     const char *root = options ? options->root : NULL;
     builder->path = path;
     builder->through_library = options && options->through_library;
+    builder->points_as_stored = options && options->points_as_stored;
     builder->mapping = options ? options->mapping : NULL;
     *file = (ups_layout_file){.path = path};
     int64_t first = builder->member_count;

@@ -183,6 +183,21 @@ static ups_status decode_part(const ups_layout_member *member, const ups_layout_
     return UPS_OK;
 }
 
+/* Points stand in the order of their tree in every frame. `frame` has room for one. */
+static void sort_points(const ups_sample *sample, int64_t frames, uint8_t *out, void *frame) {
+    const bool last = sample->order == UPS_CHANNELS_LAST;
+    const size_t size = ups_dtype_size(sample->dtype), bytes = ups_sample_frame_bytes(sample);
+    const int64_t runs = last ? 1 : sample->channels;
+    for (int64_t f = 0; f < frames; f++, out += bytes) {
+        memcpy(frame, out, bytes);
+        for (int64_t run = 0; run < runs; run++) {
+            const size_t offset = (size_t)run * (bytes / (size_t)runs);
+            ups_points_sort(sample->points, last ? sample->channels : 1, size, (const uint8_t *)frame + offset,
+                            out + offset);
+        }
+    }
+}
+
 ups_status ups_layout_source_decode(const ups_source *head, int64_t index, ups_frames frames, const ups_piece *pieces,
                                     int64_t count, void *scratch, void *out, ups_error *error) {
     const ups_layout_source *source = (const ups_layout_source *)head;
@@ -198,6 +213,8 @@ ups_status ups_layout_source_decode(const ups_source *head, int64_t index, ups_f
         pieces += used;
         count -= used;
     }
+    if (status == UPS_OK && member->sample.points && member->sample.points->stored)
+        sort_points(&member->sample, frames.count, out, (uint8_t *)scratch + source->array_scratch);
     if (status != UPS_OK) {
         ups_fail_within(error, "%s, sample %s", head->files[member->parts[0].array->file],
                         sample_name(source, number, index));

@@ -13,7 +13,7 @@
 #include "pipeline/layouts/mapping.h"
 #include "pipeline/pde_parameters.h"
 
-enum { UPS_LAYOUT_LONGEST_AXIS = 1 << 24, UPS_LAYOUT_MAX_SAMPLES = 10000000 };
+enum { UPS_LAYOUT_LONGEST_AXIS = 1 << 24, UPS_LAYOUT_MOST_NUMBERS = 1 << 28, UPS_LAYOUT_MAX_SAMPLES = 10000000 };
 
 /* One array's share in a sample. The array's axes are, in this order: the sample number, where it has one; time, where
  * it has one; axes of one entry; the grid's axes, but for those it does not vary along; and its components, which are
@@ -59,7 +59,7 @@ typedef struct ups_layout_builder {
     ups_hdf5_file *file; /* the same, where it is HDF5 */
     ups_arrays *arrays;  /* the same, where there is a mapping */
     const ups_mapping *mapping;
-    bool through_library;
+    bool through_library, points_as_stored;
     uint32_t file_index; /* in `files` */
     const char *const *channel_names;
     int64_t channels; /* 0 until the first member */
@@ -82,7 +82,7 @@ typedef struct ups_layout {
 } ups_layout;
 
 extern const ups_layout ups_layout_tensor, ups_layout_darcy, ups_layout_seedgroup, ups_layout_compressible,
-    ups_layout_incompressible, ups_layout_well, ups_layout_netcdf, ups_layout_mapped;
+    ups_layout_incompressible, ups_layout_well, ups_layout_points, ups_layout_netcdf, ups_layout_mapped;
 
 int64_t ups_layout_part_channels(const ups_layout_part *part);
 
@@ -130,6 +130,14 @@ ups_status ups_layout_split_by_parameters(ups_layout_builder *builder, ups_error
 /* Maps a dataset whose rank must be one of [least, most]; `meaning` names its axes in the message: "(sample, t, x)". */
 ups_status ups_layout_map(ups_layout_builder *builder, const char *name, int least, int most, const char *meaning,
                           ups_stored_array **array, ups_error *error);
+
+/* Lets all arrays be decoded to one type, the widest of theirs. */
+ups_dtype ups_layout_share_dtype(const ups_layout_builder *builder, ups_stored_array *const *arrays, int count);
+
+/* Points from their coordinates `read`, (count, d) for all samples or (samples, count, d), *own, with a set for each:
+ * (1 or samples) in *points. `name` is the array's, for messages. */
+ups_status ups_layout_make_points(const ups_layout_builder *builder, const char *name, const ups_numbers *read,
+                                  int64_t samples, int64_t count, ups_points ***points, bool *own, ups_error *error);
 
 /* Reads a coordinate that must have `length` entries, or up to `spare` more, which are cut off. */
 ups_status ups_layout_read_coordinate(ups_layout_builder *builder, const char *name, int64_t length, int64_t spare,

@@ -17,8 +17,9 @@ typedef struct ups_layout_source {
     int64_t file_count;
     ups_shared_chunks **shared; /* (shared_count) of the arrays whose chunks span samples */
     int64_t shared_count;
-    uint64_t shared_bytes; /* at most */
-    uint64_t memory_bytes; /* of arrays that are inflated into memory, once they are read */
+    uint64_t shared_bytes;  /* at most */
+    uint64_t array_scratch; /* of decoding any array; behind it is room for a frame, where points are sorted */
+    uint64_t memory_bytes;  /* of arrays that are inflated into memory, once they are read */
 } ups_layout_source;
 
 enum { UPS_LAYOUT_NAME_ROOM = 24 }; /* "trajectory[9999999]" and to spare */

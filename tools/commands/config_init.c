@@ -32,6 +32,8 @@ typedef struct family {
     const char *fields;
     const char *name; /* of the task */
     ups_sample shape; /* of its pointers none is kept */
+    bool scattered;   /* its points lie anywhere, … */
+    bool own_points;  /* … and each sample has other ones */
     int64_t samples, patch[UPS_MAX_GRID_DIMS];
     char **files;
     int file_count;
@@ -108,7 +110,8 @@ static const char *field_names(ups_arena *arena, const ups_source *source) {
 
 static bool belongs(const family *f, const char *stem, const ups_source *source, const char *fields,
                     const ups_sample *shape) {
-    return strcmp(f->stem, stem) == 0 && strcmp(f->kind, source->class->kind) == 0 && strcmp(f->fields, fields) == 0 &&
+    return strcmp(f->stem, stem) == 0 && f->scattered == (shape->points != NULL) &&
+           strcmp(f->kind, source->class->kind) == 0 && strcmp(f->fields, fields) == 0 &&
            f->shape.dims == shape->dims && f->shape.times == shape->times && f->shape.dtype == shape->dtype &&
            f->shape.order == shape->order && memcmp(f->shape.grid, shape->grid, sizeof shape->grid) == 0;
 }
@@ -126,6 +129,13 @@ static void make_name_unique(survey *s, family *made) {
 /* Patches of several points where the grid allows, by docs/performance.md: smooth lines of 64 tokens or more, planes of
  * a thousand, whose waves and patterns want small patches, and steady ones, of two frames, of some hundreds. */
 static void choose_patches(family *f) {
+    if (f->scattered) { /* leaves of a tree: a power of two, of which there are 64 or more */
+        enum { LEAST = 4, MOST = 32, LEAVES = 64 };
+        f->patch[0] = LEAST;
+        while (f->patch[0] < MOST && 2 * f->patch[0] * LEAVES <= f->shape.grid[0]) f->patch[0] *= 2;
+        while (f->patch[0] > f->shape.grid[0]) f->patch[0] /= 2;
+        return;
+    }
     const bool steady = f->shape.times == 2;
     const int64_t cells[] = {0, 64, steady ? 16 : 32, 8};
     const int64_t least[] = {0, 4, steady ? 4 : 2, 4}, most[] = {0, 16, 16, 8};
@@ -135,6 +145,13 @@ static void choose_patches(family *f) {
         while (2 * patch <= most[dims] && 2 * patch * cells[dims] <= points) patch *= 2;
         f->patch[a] = patch < points ? patch : points;
     }
+}
+
+/* Whether samples have other points than the first one. */
+static bool has_own_points(const ups_source *source) {
+    ups_sample first, last;
+    return ups_source_describe(source, 0, &first, NULL) == UPS_OK &&
+           ups_source_describe(source, source->count - 1, &last, NULL) == UPS_OK && first.points != last.points;
 }
 
 static ups_status add_file(survey *s, char *path, int most, ups_error *error) {
@@ -160,7 +177,10 @@ static ups_status add_file(survey *s, char *path, int most, ups_error *error) {
                           .fields = fields,
                           .name = task_name(s->arena, path, source),
                           .shape = shape,
+                          .scattered = shape.points != NULL,
+                          .own_points = has_own_points(source),
                           .files = UPS_ARENA_ARRAY(s->arena, char *, most)};
+            f->shape.points = NULL; /* they go with the source */
             make_name_unique(s, f);
             choose_patches(f);
         }
@@ -265,6 +285,12 @@ static void add_tasks(const survey *s, ups_yaml *root, const char *data_root) {
     }
 }
 
+static bool any_scattered(const survey *s) {
+    bool any = false;
+    for (const family *f = s->families; f < s->families + s->count; f++) any |= f->scattered;
+    return any;
+}
+
 /* Attention over all tokens wins where they are about a hundred, Fourier modes where they are a thousand, and on most
  * planes of some hundreds the U-Net of attention: docs/performance.md, "Attention or Fourier modes". */
 static const char *choose_core(const survey *s) {
@@ -276,6 +302,7 @@ static const char *choose_core(const survey *s) {
         for (int a = 0; a < f->shape.dims; a++) tokens *= (f->shape.grid[a] + f->patch[a] - 1) / f->patch[a];
         if (tokens > most || (tokens == most && f->shape.dims > dims)) most = tokens, dims = f->shape.dims;
     }
+    if (any_scattered(s)) return most <= FEW ? "stack" : "unet"; /* modes are those of a grid */
     return most <= FEW ? "stack" : most <= SOME && dims == 2 ? "unet" : "spectral";
 }
 
@@ -294,7 +321,12 @@ static void add_core(const survey *s, ups_yaml *core, const model_size *size) {
     }
     if (strcmp(name, "spectral") != 0) set_number(s->arena, core, "heads", (size->hidden + HEAD - 1) / HEAD);
     set_number(s->arena, core, "mlp_ratio", 2);
-    set_number(s->arena, core, "convolution", 3);
+    bool shared = true;
+    for (const family *f = s->families; f < s->families + s->count; f++) shared &= !f->own_points;
+    if (!any_scattered(s))
+        set_number(s->arena, core, "convolution", 3);
+    else if (shared)
+        set_plain(s->arena, core, "positions", "rotary");
 }
 
 static void add_model(const survey *s, ups_yaml *root, const model_size *size) {
@@ -320,7 +352,9 @@ static void add_operator(const survey *s, ups_yaml *root, const model_size *size
     ups_yaml *losses = section(arena, stage, "losses");
     set_number(arena, section(arena, losses, "relative"), "weight", 0); /* of latents; below are those of fields */
     set_number(arena, section(arena, losses, "decoded"), "weight", 1);
-    set_plain(arena, section(arena, losses, "spectral"), "weight", "0.1");
+    bool any_grid = false;
+    for (const family *f = s->families; f < s->families + s->count; f++) any_grid |= !f->scattered;
+    if (any_grid) set_plain(arena, section(arena, losses, "spectral"), "weight", "0.1");
 }
 
 static const ups_yaml *compose(const survey *s, const char *output, const char *data_root) {

@@ -143,6 +143,23 @@ static void describe_beginnings(const ups_source *source, json_t *facts) {
             "(data.split.by: index, which `auto` takes here); as tasks of their own they may not");
 }
 
+/* Points that lie anywhere: how many, whether all samples have the same, the box that holds the first sample's. */
+static json_t *describe_points(const ups_source *source, const ups_points *points) {
+    ups_sample last;
+    json_t *box = json_object();
+    for (int axis = 0; axis < points->dims; axis++) {
+        double low = INFINITY, high = -INFINITY;
+        for (int64_t i = 0; i < points->count; i++) {
+            low = fmin(low, points->coordinates[i * points->dims + axis]);
+            high = fmax(high, points->coordinates[i * points->dims + axis]);
+        }
+        json_object_set_new(box, points->names[axis], range_of(low, high));
+    }
+    const bool own = ups_source_describe(source, source->count - 1, &last, NULL) == UPS_OK && last.points != points;
+    return json_pack("{s:I, s:b, s:o, s:I, s:i}", "count", (json_int_t)points->count, "of_each_sample", (int)own, "box",
+                     box, "cells", (json_int_t)points->cell_count, "corners", points->corners);
+}
+
 static json_t *describe_source(const ups_source *source) {
     static const char *const axes[] = {"x", "y", "z"};
     ups_sample sample;
@@ -150,7 +167,7 @@ static json_t *describe_source(const ups_source *source) {
     json_t *fields = json_array(), *grid = json_array(), *arrays = json_array();
     for (int64_t c = 0; c < source->channels; c++)
         json_array_append_new(fields, ups_json_printable(source->channel_names[c]));
-    for (int axis = 0; axis < sample.dims; axis++) {
+    for (int axis = 0; axis < sample.dims && !sample.points; axis++) {
         const double *x = sample.coordinates[axis];
         int64_t points = sample.grid[axis];
         const char *name = sample.axis_names[axis] ? sample.axis_names[axis] : axes[axis];
@@ -181,6 +198,7 @@ static json_t *describe_source(const ups_source *source) {
             json_array_append_new(files, ups_json_printable(ups_layout_input(source, f)));
         json_object_set_new(facts, "files", files);
     }
+    if (sample.points) json_object_set_new(facts, "points", describe_points(source, sample.points));
     if (ups_layout_left_out(source))
         json_object_set_new(facts, "left_out", ups_json_printable(ups_layout_left_out(source)));
     return facts;
@@ -234,6 +252,19 @@ static void print_array(const json_t *facts) {
     printf("\n");
 }
 
+static void print_points(const json_t *points) {
+    const char *name;
+    json_t *range;
+    printf("  points     %lld, %s", integer_of(points, "count"),
+           json_is_true(json_object_get(points, "of_each_sample")) ? "other ones in each sample" : "of all samples");
+    json_object_foreach(json_object_get(points, "box"), name, range) {
+        printf("; %s %g to %g", name, entry_of(range, 0), entry_of(range, 1));
+    }
+    if (integer_of(points, "cells"))
+        printf("; %lld cells of %lld corners", integer_of(points, "cells"), integer_of(points, "corners"));
+    printf("\n");
+}
+
 static void print_source(const json_t *facts) {
     printf("%s", text_of(facts, "file"));
     size_t more = json_array_size(json_object_get(facts, "files"));
@@ -256,6 +287,7 @@ static void print_source(const json_t *facts) {
         if (range) printf(", %g to %g", entry_of(range, 0), entry_of(range, 1));
         printf("\n");
     }
+    if (json_object_get(facts, "points")) print_points(json_object_get(facts, "points"));
     printf("  boundary   %s\n", text_of(facts, "boundary"));
     const json_t *time = json_object_get(facts, "time"), *times = json_object_get(time, "range");
     printf("  time       %lld frames, %g to %g\n", integer_of(time, "frames"), entry_of(times, 0), entry_of(times, 1));
@@ -286,7 +318,7 @@ static void print_source(const json_t *facts) {
 /* Opens files as `layout` says, or by what they hold where that is NULL. */
 static ups_status open_source(const char *const *paths, int64_t count, const char *layout, bool through_library,
                               ups_source **source, ups_error *error) {
-    ups_layout_options options = {.through_library = through_library};
+    ups_layout_options options = {.through_library = through_library, .points_as_stored = true};
     if (!layout) return ups_layout_open_many(paths, count, &options, source, error);
     char *text = NULL;
     size_t length;

@@ -71,7 +71,9 @@ static const ups_usage usage = {
     "frames\n"
     "(ups.given) are those of the data as the autoencoder reads them back, and are not scored. Axes have names, as\n"
     "HDF5's dimension scales: trajectory, t, x, y, z, field. A file OUT.nc is CF NetCDF-4:\n"
-    "a variable NAME (trajectory, time, x, …) a field, NAME_truth beside it. With several tasks and no --task their "
+    "a variable NAME (trajectory, time, x, …) a field, NAME_truth beside it. Of points that lie anywhere: HDF5 as the\n"
+    "layout `points` has it, a dataset NAME (trajectory, t, point) a field, the truth below `truth`. With several "
+    "tasks and no --task their "
     "names go into the files': OUT-TASK.h5.\n"
     "\nExamples:\n"
     "  ups rollout configs/quickstart.yaml -o rollout.h5 --png pictures --animate pictures\n"
@@ -108,6 +110,9 @@ static bool parse_resolution(const char *text, rollout_request *request) {
 
 static ups_status find_grid(const ups_task *task, const rollout_request *request, int64_t grid[UPS_MAX_GRID_DIMS],
                             ups_error *error) {
+    if (task->geometry.points && request->axes > 0)
+        return ups_fail(error, UPS_ERR_ARGUMENT,
+                        "task %s: its points lie anywhere, and have no resolution; leave --resolution out", task->name);
     const int dims = task->geometry.dims;
     for (int a = 0; a < UPS_MAX_GRID_DIMS; a++) grid[a] = 0;
     if (request->axes > 1 && request->axes != dims) {
@@ -283,12 +288,18 @@ static ups_status check_folder(const char *output, ups_error *error) {
 }
 
 /* Before the first task's work, not after it. */
-static ups_status check_given(const ups_session *session, const rollout_request *request, ups_error *error) {
+static ups_status check_tasks(const ups_session *session, const rollout_request *request, ups_error *error) {
     int64_t given;
     for (int t = 0; t < session->tasks->count; t++) {
         const ups_task *task = &session->tasks->task[t];
         if (request->task && strcmp(task->name, request->task) != 0) continue;
         UPS_TRY(ups_evaluation_given(session->config, task, &given, error));
+        if (task->geometry.points && ups_rollout_is_netcdf(request->output))
+            return ups_fail(
+                error, UPS_ERR_UNSUPPORTED,
+                "%s: the points of task %s lie anywhere, and such rollouts are written as HDF5; name a file "
+                "that does not end in .nc",
+                request->output, task->name);
     }
     return UPS_OK;
 }
@@ -296,7 +307,7 @@ static ups_status check_given(const ups_session *session, const rollout_request 
 static ups_status rollout(ups_session *session, const rollout_request *request, ups_error *error) {
     if (ups_rollout_is_netcdf(request->output)) UPS_TRY(ups_rollout_netcdf_available(request->output, error));
     UPS_TRY(check_folder(request->output, error));
-    UPS_TRY(check_given(session, request, error));
+    UPS_TRY(check_tasks(session, request, error));
     ups_surrogate_files files;
     UPS_TRY(ups_surrogate_find(session->config, request->checkpoint, &files, error));
     char *config = NULL;

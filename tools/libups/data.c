@@ -91,7 +91,7 @@ static ups_status open_source(const char *const *paths, int64_t count, const cha
                               ups_error *error) {
     if (!layout) return ups_layout_open_many(paths, count, NULL, source, error);
     ups_mapping mapping;
-    ups_layout_options options = {.mapping = &mapping};
+    ups_layout_options options = {.mapping = &mapping, .points_as_stored = true};
     ups_arena *arena = ups_arena_create(0);
     ups_status status = arena ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "no memory for the layout");
     if (status == UPS_OK) status = ups_mapping_parse("the layout", layout, arena, &mapping, error);

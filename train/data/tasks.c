@@ -25,12 +25,49 @@ static bool is_uneven(const ups_sample *sample) {
     return false;
 }
 
+/* Where the tokens of points lie that all samples share: each has a run of the points, as many as a patch, but for the
+ * last one, whose last point counts as often as is missing. */
+static ups_status place_tokens(ups_task *task, ups_error *error) {
+    const ups_points *points = task->geometry.points;
+    const int64_t patch = task->patch[0], dims = points->dims, tokens = (points->count + patch - 1) / patch;
+    if ((patch & (patch - 1)) != 0)
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "task %s: patch is %lld, but points that lie anywhere are halved again and again; a power of "
+                        "two was expected, such as 4, 8 or 16",
+                        task->name, (long long)patch);
+    if (task->own_points) return UPS_OK;
+    task->places = malloc((size_t)(tokens * dims) * sizeof *task->places);
+    task->offsets = malloc((size_t)(tokens * patch * dims) * sizeof *task->offsets);
+    if (!task->places || !task->offsets) return ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
+    double squares = 0;
+    for (int64_t i = 0; i < tokens * dims; i++) {
+        const int64_t first = i / dims * patch, axis = i % dims;
+        double sum = 0;
+        for (int64_t j = 0; j < patch; j++) {
+            const int64_t point = first + j < points->count ? first + j : points->count - 1;
+            const double at = (points->coordinates[point * dims + axis] - points->low[axis]) / points->extent;
+            task->offsets[(i / dims * patch + j) * dims + axis] = (float)at;
+            sum += at;
+        }
+        task->places[i] = (float)(sum / (double)patch);
+        for (int64_t j = 0; j < patch; j++) {
+            float *offset = &task->offsets[(i / dims * patch + j) * dims + axis];
+            *offset -= task->places[i];
+            squares += (double)*offset * (double)*offset;
+        }
+    }
+    const double deviation = sqrt(squares / (double)(tokens * patch * dims));
+    for (int64_t i = 0; i < tokens * patch * dims && deviation > 0; i++) task->offsets[i] /= (float)deviation;
+    return UPS_OK;
+}
+
 static ups_status check_geometry(ups_task *task, ups_error *error) {
     UPS_TRY(ups_source_describe(task->source, 0, &task->geometry, error));
     task->uneven = is_uneven(&task->geometry);
     for (int64_t i = 1; i < task->source->count; i++) {
         ups_sample sample;
         UPS_TRY(ups_source_describe(task->source, i, &sample, error));
+        task->own_points |= sample.points != task->geometry.points;
         task->uneven = task->uneven || (sample.time != task->geometry.time && is_uneven(&sample));
         bool same = sample.dims == task->geometry.dims && sample.times == task->geometry.times &&
                     sample.order == task->geometry.order &&
@@ -67,7 +104,7 @@ static ups_status check_geometry(ups_task *task, ups_error *error) {
         return ups_fail(error, UPS_ERR_CONFIG, "task %s: field_scale has %u numbers, but there are %lld fields",
                         task->name, config->field_scale_count, (long long)task->source->channels);
     }
-    return UPS_OK;
+    return task->geometry.points ? place_tokens(task, error) : UPS_OK;
 }
 
 /* As its mapping says, if there is one. */
@@ -227,6 +264,8 @@ void ups_tasks_close(ups_tasks *tasks) {
         free(task->statistics);
         free(task->condition);
         free(task->scale);
+        free(task->places);
+        free(task->offsets);
     }
     free(tasks->task);
     free(tasks);

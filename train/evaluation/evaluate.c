@@ -111,17 +111,24 @@ static int64_t windows_each(const evaluator *e, const horizon *h) {
     return h->steps > e->steps ? 0 : (e->steps - h->steps) / e->config->evaluation.start_every + 1;
 }
 
-static ups_status create_metrics(const evaluator *e, horizon *h, ups_error *error) {
+static ups_pde_metrics_shape metrics_shape(const evaluator *e, const horizon *h) {
     const ups_sample *geometry = &e->task->geometry;
-    ups_pde_metrics_shape shape = {.dims = geometry->dims, .channels = e->channels, .times = h->frames};
+    ups_pde_metrics_shape shape = {
+        .dims = geometry->dims, .channels = e->channels, .times = h->frames, .scattered = geometry->points != NULL};
     for (int a = 0; a < geometry->dims; a++) shape.grid[a] = geometry->grid[a];
+    return shape;
+}
+
+static ups_status create_metrics(const evaluator *e, horizon *h, ups_error *error) {
+    const ups_pde_metrics_shape shape = metrics_shape(e, h);
     for (int f = 0; f < UPS_FORECASTS; f++) UPS_TRY(ups_pde_metrics_create(&shape, &h->metrics[f], error));
     return UPS_OK;
 }
 
 static ups_status create_rollout(evaluator *e, ups_error *error) {
     const ups_sample *geometry = &e->task->geometry;
-    ups_rollout_shape shape = {.dims = geometry->dims, .channels = e->channels, .frames = e->steps};
+    ups_rollout_shape shape = {
+        .dims = geometry->dims, .channels = e->channels, .frames = e->steps, .scattered = geometry->points != NULL};
     for (int a = 0; a < geometry->dims; a++) shape.grid[a] = geometry->grid[a];
     UPS_TRY(ups_rollout_scores_create(&shape, &e->rollout, error));
     int64_t velocity[UPS_MAX_GRID_DIMS];
@@ -388,9 +395,7 @@ static ups_status score_over_time(evaluator *e, int64_t i, const float *const fo
 
 /* The predictions of one horizon against the truth, beside persistence and reconstruction. */
 static ups_status score(evaluator *e, horizon *h, bool over_time, ups_error *error) {
-    const ups_sample *geometry = &e->task->geometry;
-    ups_pde_metrics_shape shape = {.dims = geometry->dims, .channels = e->channels, .times = h->frames};
-    for (int a = 0; a < geometry->dims; a++) shape.grid[a] = geometry->grid[a];
+    const ups_pde_metrics_shape shape = metrics_shape(e, h);
     const ups_pde_metrics_strides strides = ups_pde_metrics_channels_last(&shape);
     const int64_t each = windows_each(e, h);
     for (int64_t i = 0; i < h->count; i++) {

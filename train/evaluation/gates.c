@@ -75,7 +75,7 @@ ups_status ups_gates_create(const ups_task *task, int64_t frames, const int64_t 
     }
     for (int64_t c = 0; c < g->channels; c++) g->range[c] = nothing;
     for (int64_t p = 0; p < g->points; p++) {
-        g->border[p] = !geometry->periodic && ups_field_on_border(task, p);
+        g->border[p] = !geometry->periodic && !geometry->points && ups_field_on_border(task, p);
         g->border_points += g->border[p];
     }
     g->inner_points = g->points - g->border_points;
@@ -303,8 +303,10 @@ static const char *reason_of(const ups_gates *g, int gate) {
     case UPS_GATE_NEGATIVE_SHARE:
         return "every field is negative somewhere in the data";
     case UPS_GATE_BOUNDARY:
+        if (g->task->geometry.points) return "which of the points are on the border is not known";
         return g->border_points > 0 ? "every field is zero in the data" : "the domain is periodic and has no border";
     case UPS_GATE_DIVERGENCE:
+        if (g->task->geometry.points) return "it is taken on grids alone";
         if (g->task->geometry.dims < 2) return "the domain has one axis";
         if (!g->flows) return "no field along each axis is known as velocity (operator.losses.divergence.fields)";
         return g->inner_points > 0 ? "the data's own velocity is not free of divergence"

@@ -89,7 +89,7 @@ ups_status ups_pde_metrics_create(const ups_pde_metrics_shape *shape, ups_pde_me
         made->boundary_points += 2 * (made->points / shape->grid[a]);
         if (shape->grid[a] < shortest) shortest = shape->grid[a];
     }
-    made->bins = shape->dims == 1 ? shape->grid[0] / 2 + 1 : shortest / 2;
+    made->bins = shape->scattered ? 0 : shape->dims == 1 ? shape->grid[0] / 2 + 1 : shortest / 2;
 
     const size_t moments = (size_t)(shape->channels * shape->times), points = (size_t)made->points;
     made->moments = calloc(moments, sizeof(*made->moments));
@@ -99,9 +99,9 @@ ups_status ups_pde_metrics_create(const ups_pde_metrics_shape *shape, ups_pde_me
     made->bin_of = malloc(points * sizeof(*made->bin_of));
     made->error_field = malloc(points * sizeof(*made->error_field));
     made->spectrum = malloc(points * sizeof(*made->spectrum));
-    made->plan = kiss_fftnd_alloc(dims, shape->dims, 0, NULL, NULL);
+    made->plan = shape->scattered ? NULL : kiss_fftnd_alloc(dims, shape->dims, 0, NULL, NULL);
     if (!made->moments || !made->power || !made->boundary_merged || !made->boundary_squares || !made->bin_of ||
-        !made->error_field || !made->spectrum || !made->plan) {
+        !made->error_field || !made->spectrum || (!made->plan && !shape->scattered)) {
         ups_pde_metrics_destroy(made);
         return ups_fail(error, UPS_ERR_MEMORY, "metrics: out of memory for a grid of %lld points", (long long)points);
     }
@@ -204,6 +204,7 @@ void ups_pde_metrics_add(ups_pde_metrics *metrics, const float *prediction, cons
             moment *sums = &metrics->moments[c * times + t];
             metrics->boundary_squares[t] += add_frame(metrics, prediction + start, target + start, strides, sums);
 
+            if (metrics->shape.scattered) continue;
             kiss_fftnd(metrics->plan, metrics->error_field, metrics->spectrum);
             double *power = metrics->power + (c * times + t) * metrics->bins;
             for (int64_t p = 0; p < metrics->points; p++) {
@@ -268,5 +269,6 @@ ups_pde_metrics_values ups_pde_metrics_read(const ups_pde_metrics *metrics, int6
         for (int64_t t = time_begin; t < time_end; t++) values.brmse += metrics->boundary_merged[t] / trajectories;
         values.brmse /= (double)(time_end - time_begin);
     }
+    if (shape->scattered) values.brmse = NAN;
     return values;
 }

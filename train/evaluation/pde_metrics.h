@@ -22,6 +22,7 @@
 #define UPS_TRAIN_EVALUATION_PDE_METRICS_H
 
 #include "base/error.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { UPS_FREQUENCY_LOW, UPS_FREQUENCY_MIDDLE, UPS_FREQUENCY_HIGH, UPS_FREQUENCY_BANDS };
@@ -32,6 +33,7 @@ typedef struct ups_pde_metrics_shape {
     int64_t channels;
     int64_t times;    /* frames that are scored: leave the given initial frames out */
     double length[3]; /* of the domain along each axis: scales frmse; 0 means 1, PDEBench's default */
+    bool scattered;   /* one axis of points that lie anywhere: brmse and frmse, which need a grid, are NaN */
 } ups_pde_metrics_shape;
 
 /* Where an element lies, in elements from the start of a trajectory. */

@@ -121,7 +121,8 @@ static ups_status score(const rolling *r, ups_rollout *rollout, ups_error *error
     const int64_t given = r->out->given, known = r->out->truth_frames;
     for (int64_t c = 0; c < channels; c++) rollout->nrmse[c] = NAN;
     if (!rollout->truth || known <= given) return UPS_OK;
-    ups_pde_metrics_shape shape = {.dims = geometry->dims, .channels = channels, .times = known - given};
+    ups_pde_metrics_shape shape = {
+        .dims = geometry->dims, .channels = channels, .times = known - given, .scattered = geometry->points != NULL};
     for (int a = 0; a < geometry->dims; a++) shape.grid[a] = r->out->grid[a];
     ups_pde_metrics *metrics = NULL;
     UPS_TRY(ups_pde_metrics_create(&shape, &metrics, error));

@@ -41,7 +41,7 @@ ups_status ups_rollout_scores_create(const ups_rollout_shape *shape, ups_rollout
     ups_rollout_scores *s = calloc(1, sizeof *s);
     if (!s) return ups_fail(error, UPS_ERR_MEMORY, "rollout: out of memory");
     s->shape = *shape;
-    ups_status status = ups_spectrum_create(shape->dims, shape->grid, &s->spectrum, error);
+    ups_status status = shape->scattered ? UPS_OK : ups_spectrum_create(shape->dims, shape->grid, &s->spectrum, error);
     if (status != UPS_OK) {
         free(s);
         return status;
@@ -50,15 +50,15 @@ ups_status ups_rollout_scores_create(const ups_rollout_shape *shape, ups_rollout
     for (int a = 0; a < shape->dims; a++) s->points *= shape->grid[a];
     s->cells = shape->frames * shape->channels;
     const int64_t at[UPS_ROLLOUT_SPECTRA] = {0, (shape->frames - 1) / 2, shape->frames - 1};
-    for (int i = 0; i < UPS_ROLLOUT_SPECTRA; i++) {
+    for (int i = 0; i < UPS_ROLLOUT_SPECTRA && s->spectrum; i++) {
         if (s->spectra_count > 0 && s->spectra[s->spectra_count - 1] == at[i]) continue;
         s->spectra[s->spectra_count++] = at[i];
     }
-    s->shells = ups_spectrum_shells(s->spectrum);
+    if (s->spectrum) s->shells = ups_spectrum_shells(s->spectrum);
     s->sums = calloc((size_t)s->cells, sizeof *s->sums);
     s->means = calloc(2 * (size_t)s->cells, sizeof *s->means);
     s->squares = calloc((size_t)shape->channels, sizeof *s->squares);
-    s->energy = calloc((size_t)(SPECTRA_OF * s->spectra_count * shape->channels * s->shells), sizeof *s->energy);
+    s->energy = calloc((size_t)(SPECTRA_OF * s->spectra_count * shape->channels * s->shells) + 1, sizeof *s->energy);
     if (!s->sums || !s->means || !s->squares || !s->energy) {
         ups_rollout_scores_destroy(s);
         return ups_fail(error, UPS_ERR_MEMORY, "rollout: out of memory for scores of %lld frames",

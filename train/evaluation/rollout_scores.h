@@ -27,6 +27,7 @@ typedef struct ups_rollout_shape {
     int64_t grid[3];
     int64_t channels;
     int64_t frames; /* scored in each trajectory */
+    bool scattered; /* one axis of points that lie anywhere: there are no spectra */
 } ups_rollout_shape;
 
 typedef struct ups_rollout_scores ups_rollout_scores;

@@ -38,12 +38,20 @@ static const ups_field_names *names_of(const ups_run_config *config, int loss) {
     }
 }
 
+/* Neighbours and borders are those of a grid, and so are wavenumbers: of points that lie anywhere there is no such
+ * loss.
+ */
+static bool needs_grid(int loss) {
+    return loss == UPS_OPERATOR_SPECTRAL || loss == UPS_OPERATOR_DIVERGENCE || loss == UPS_OPERATOR_BOUNDARY;
+}
+
 /* The task's channels that a loss is of, in the order of the names; how many there are. Without names all; of the
  * divergence one along each axis, or none. */
 static int64_t channels_of(const ups_run_config *config, const ups_task *task, int loss, int64_t *channels) {
     const ups_field_names *names = names_of(config, loss);
     int64_t count = 0;
     if (loss == UPS_OPERATOR_BOUNDARY && task->geometry.periodic) return 0;
+    if (task->geometry.points && needs_grid(loss)) return 0;
     for (int64_t c = 0; names->count == 0 && c < task->geometry.channels; c++) channels[count++] = c;
     for (unsigned n = 0; n < names->count; n++) {
         int64_t channel = ups_field_channel(task, names->names[n]);
@@ -86,8 +94,8 @@ static ups_status check_names(const ups_run_config *config, const ups_tasks *tas
     if (any) return UPS_OK;
     if (loss == UPS_OPERATOR_BOUNDARY) {
         return ups_fail(error, UPS_ERR_CONFIG,
-                        "operator.losses.boundary: every task's domain is periodic, and has no border; set its "
-                        "weight to 0");
+                        "operator.losses.boundary: every task's domain is periodic, and has no border, or its points "
+                        "lie anywhere, so that the border is not known; set its weight to 0");
     }
     return ups_fail(error, UPS_ERR_CONFIG,
                     "operator.losses.%s.fields: no task has as many of these fields as grid axes; name the velocity "
@@ -96,6 +104,12 @@ static ups_status check_names(const ups_run_config *config, const ups_tasks *tas
 }
 
 ups_status ups_field_losses_check(const ups_run_config *config, const ups_tasks *tasks, ups_error *error) {
+    bool any_grid = false;
+    for (int t = 0; t < tasks->count; t++) any_grid |= tasks->task[t].geometry.points == NULL;
+    if (!any_grid && config->op.training.losses[UPS_OPERATOR_SPECTRAL].weight > 0)
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "operator.losses.spectral: wavenumbers are those of a grid, and the points of every task lie "
+                        "anywhere; set its weight to 0");
     for (int i = 0; i < FIELD_LOSSES; i++) {
         bool wanted = config->op.training.losses[field_losses[i]].weight > 0;
         if (wanted && names_of(config, field_losses[i])) {
@@ -256,7 +270,7 @@ static ups_value boundary_term(const frame *f, const int64_t *channels, int64_t 
 
 static ups_value term_of(const ups_run_config *config, const frame *f, int loss) {
     if (loss == UPS_OPERATOR_DECODED || loss == UPS_OPERATOR_ROLLOUT_DECODED) return decoded_term(f);
-    if (loss == UPS_OPERATOR_SPECTRAL) return spectral_term(f);
+    if (loss == UPS_OPERATOR_SPECTRAL) return f->field->task->geometry.points ? UPS_NO_VALUE : spectral_term(f);
     const int64_t most = f->field->channels + names_of(config, loss)->count;
     int64_t *channels = UPS_ARENA_ARRAY(f->graph->arena, int64_t, most);
     int64_t count = channels_of(config, f->field->task, loss, channels);

@@ -1,6 +1,7 @@
 #include "tools/report/rollouts/subject.h"
 
 #include "base/files.h"
+#include "tools/report/rollouts/raster.h"
 #include <stdio.h>
 
 static int dims_of(const ups_rollouts *rollouts) {
@@ -74,24 +75,39 @@ static void name_subject(ups_rollout_subject *s) {
                  ups_rollouts_coordinate(r, 2, middle_plane(r)));
 }
 
+/* Every field of one trajectory that changes in time. */
+static ups_status draw_fields(const ups_rollout_drawings *drawings, const ups_rollouts *rollouts, int64_t index,
+                              ups_rollout_draw draw, ups_error *error) {
+    for (int64_t c = 0; c < rollouts->task->geometry.channels; c++) {
+        if (!rollouts->solution[c]) continue;
+        ups_rollout_subject s = {.rollouts = rollouts,
+                                 .rollout = &rollouts->list[index],
+                                 .channel = c,
+                                 .directory = drawings->directory,
+                                 .page = drawings->page,
+                                 .field = rollouts->task->source->channel_names[c],
+                                 .id = drawings->ids ? drawings->ids[rollouts->list[index].position] : 0,
+                                 .written = drawings->written};
+        name_subject(&s);
+        UPS_TRY(draw(&s, drawings->rate, error));
+    }
+    return UPS_OK;
+}
+
 ups_status ups_rollout_each_subject(const ups_rollout_drawings *drawings, const ups_rollouts *rollouts,
                                     ups_rollout_draw draw, ups_error *error) {
     *drawings->written = 0;
     if (drawings->directory) UPS_TRY(ups_make_directories(drawings->directory, error));
     for (int64_t i = 0; i < rollouts->count; i++) {
-        for (int64_t c = 0; c < rollouts->task->geometry.channels; c++) {
-            if (!rollouts->solution[c]) continue;
-            ups_rollout_subject s = {.rollouts = rollouts,
-                                     .rollout = &rollouts->list[i],
-                                     .channel = c,
-                                     .directory = drawings->directory,
-                                     .page = drawings->page,
-                                     .field = rollouts->task->source->channel_names[c],
-                                     .id = drawings->ids ? drawings->ids[rollouts->list[i].position] : 0,
-                                     .written = drawings->written};
-            name_subject(&s);
-            UPS_TRY(draw(&s, drawings->rate, error));
+        if (!rollouts->task->geometry.points) {
+            UPS_TRY(draw_fields(drawings, rollouts, i, draw, error));
+            continue;
         }
+        ups_rollout_raster raster;
+        UPS_TRY(ups_rollout_raster_make(rollouts, i, &raster, error));
+        ups_status status = draw_fields(drawings, &raster.rollouts, 0, draw, error);
+        ups_rollout_raster_free(&raster);
+        if (status != UPS_OK) return status;
     }
     return UPS_OK;
 }

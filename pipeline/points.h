@@ -1,0 +1,45 @@
+/* Points that lie anywhere: the nodes of a mesh, particles that stay where they are, stations. Fields on them are
+ * samples with one grid axis, along which points stand in the order of a balanced tree: 2^k points in a row, from a
+ * multiple of 2^k on, lie close together. So what works on patches of a grid, or pairs up neighbours of a grid of
+ * patches, works on them: runs of points are leaves of the tree, and a tree of runs its upper levels (Erwin, Zhdanov et
+ * al., arXiv 2502.17019).
+ *
+ * The tree halves n points at the largest power of two below n, by one coordinate; which one depends on n alone, so
+ * that the j-th point of a full leaf lies at about the same place in each: what is learnt of one leaf holds for the
+ * others. */
+#ifndef UPS_PIPELINE_POINTS_H
+#define UPS_PIPELINE_POINTS_H
+
+#include "base/arena.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define UPS_MAX_POINT_DIMS 3
+
+typedef struct ups_points {
+    int dims;
+    int64_t count;
+    const double *coordinates;             /* (count, dims), in the order of the tree */
+    const int32_t *stored;                 /* (count): number in the file of each; NULL: frames are as stored */
+    double low[UPS_MAX_POINT_DIMS];        /* of the box that holds them */
+    double extent;                         /* the longest side of it; 1 where all lie on one spot */
+    const char *names[UPS_MAX_POINT_DIMS]; /* of the coordinates: x, y, z */
+    int corners;                           /* of a cell: 3 of triangles, 4 of tetrahedra; 0: no cells are known */
+    int64_t cell_count;
+    const int32_t *cells; /* (cell_count, corners), points counted in the order of the tree */
+} ups_points;
+
+/* In `arena`, of finite coordinates (count, dims) in the order of the file; count below 2^31, dims 1 to 3.
+ * `as_stored`: without a tree, in the file's order. */
+ups_points *ups_points_create(ups_arena *arena, int dims, int64_t count, const double *coordinates, bool as_stored);
+
+/* Gives them cells, whose points are counted in the order of the file; each must be below the count. */
+void ups_points_set_cells(ups_arena *arena, ups_points *points, int corners, int64_t cells, const int32_t *corner);
+
+/* Elements of `size` bytes, `width` of them for each point: out (count, width) in the order of the tree from in
+ * (count, width) in that of the file; and back. */
+void ups_points_sort(const ups_points *points, int64_t width, size_t size, const void *in, void *out);
+void ups_points_unsort(const ups_points *points, int64_t width, size_t size, const void *in, void *out);
+
+#endif

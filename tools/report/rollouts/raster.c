@@ -1,0 +1,198 @@
+#include "tools/report/rollouts/raster.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LONGEST_SIDE = 192, MIX = 3 };
+
+/* What a cell of the grid shows: a mixture of points. No point: nothing. */
+typedef struct mixture {
+    int32_t point[MIX];
+    float weight[MIX];
+} mixture;
+
+typedef struct canvas {
+    const ups_points *points;
+    int64_t width, height; /* cells along x, and along y */
+    double low[2], cell[2];
+    mixture *mixtures; /* (width, height) */
+} canvas;
+
+static double place(const ups_points *points, int64_t point, int axis) {
+    return axis < points->dims ? points->coordinates[point * points->dims + axis] : 0;
+}
+
+static double middle(const canvas *c, int axis, int64_t cell) {
+    return c->low[axis] + ((double)cell + 0.5) * c->cell[axis];
+}
+
+/* ---- cells of a mesh ----------------------------------------------------------------------------------------------
+ */
+
+static int64_t clamp(double cell, int64_t cells) {
+    return cell < 0 ? 0 : cell > (double)(cells - 1) ? cells - 1 : (int64_t)cell;
+}
+
+/* Fills the cells of the grid whose middle is in the triangle, or on its border. */
+static void fill_triangle(const canvas *c, const int32_t corner[3]) {
+    const double edge = 1e-9; /* of the triangle: rounding */
+    double x[3], y[3];
+    for (int i = 0; i < 3; i++) x[i] = place(c->points, corner[i], 0), y[i] = place(c->points, corner[i], 1);
+    const double twice = (x[1] - x[0]) * (y[2] - y[0]) - (x[2] - x[0]) * (y[1] - y[0]);
+    if (twice == 0) return;
+    const int64_t left = clamp((fmin(x[0], fmin(x[1], x[2])) - c->low[0]) / c->cell[0] - 0.5, c->width);
+    const int64_t right = clamp((fmax(x[0], fmax(x[1], x[2])) - c->low[0]) / c->cell[0] + 0.5, c->width);
+    const int64_t bottom = clamp((fmin(y[0], fmin(y[1], y[2])) - c->low[1]) / c->cell[1] - 0.5, c->height);
+    const int64_t top = clamp((fmax(y[0], fmax(y[1], y[2])) - c->low[1]) / c->cell[1] + 0.5, c->height);
+    for (int64_t i = left; i <= right; i++) {
+        for (int64_t j = bottom; j <= top; j++) {
+            const double px = middle(c, 0, i), py = middle(c, 1, j);
+            const double first = ((x[1] - px) * (y[2] - py) - (x[2] - px) * (y[1] - py)) / twice;
+            const double second = ((x[2] - px) * (y[0] - py) - (x[0] - px) * (y[2] - py)) / twice;
+            const double third = 1 - first - second;
+            if (first < -edge || second < -edge || third < -edge) continue;
+            c->mixtures[i * c->height + j] =
+                (mixture){{corner[0], corner[1], corner[2]}, {(float)first, (float)second, (float)third}};
+        }
+    }
+}
+
+static void fill_cells(const canvas *c) {
+    const int corners = c->points->corners;
+    for (int64_t k = 0; k < c->points->cell_count; k++) {
+        const int32_t *cell = c->points->cells + k * corners;
+        for (int i = 1; i + 1 < corners; i++) fill_triangle(c, (const int32_t[]){cell[0], cell[i], cell[i + 1]});
+    }
+}
+
+/* ---- points alone -------------------------------------------------------------------------------------------------
+ */
+
+/* Each point's cell of the grid, and those around it, take it where no other is nearer. */
+static ups_status fill_nearest(const canvas *c, ups_error *error) {
+    const ups_points *points = c->points;
+    const int64_t cells = c->width * c->height;
+    double *nearest = malloc((size_t)cells * sizeof *nearest), volume = 1, level = 0;
+    if (!nearest) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a picture of %lld cells", (long long)cells);
+    for (int64_t k = 0; k < cells; k++) nearest[k] = INFINITY;
+    volume = (double)c->width * c->cell[0] * (double)c->height * c->cell[1];
+    if (points->dims == 3) { /* the plane in the middle */
+        double low = INFINITY, high = -INFINITY;
+        for (int64_t p = 0; p < points->count; p++) {
+            low = fmin(low, place(points, p, 2));
+            high = fmax(high, place(points, p, 2));
+        }
+        volume *= high > low ? high - low : 1;
+        level = 0.5 * (low + high);
+    }
+    const double reach = 1.5 * pow(volume / (double)points->count, 1.0 / points->dims);
+    const int64_t far_x = (int64_t)ceil(reach / c->cell[0]), far_y = (int64_t)ceil(reach / c->cell[1]);
+    for (int64_t p = 0; p < points->count; p++) {
+        const double x = place(points, p, 0), y = place(points, p, 1), off = place(points, p, 2) - level;
+        const int64_t i = clamp((x - c->low[0]) / c->cell[0], c->width);
+        const int64_t j = clamp((y - c->low[1]) / c->cell[1], c->height);
+        if (points->dims == 3 && fabs(off) > reach) continue;
+        for (int64_t a = i < far_x ? 0 : i - far_x; a <= i + far_x && a < c->width; a++) {
+            for (int64_t b = j < far_y ? 0 : j - far_y; b <= j + far_y && b < c->height; b++) {
+                const double distance = hypot(hypot(middle(c, 0, a) - x, middle(c, 1, b) - y), off);
+                if (distance > reach || distance >= nearest[a * c->height + b]) continue;
+                nearest[a * c->height + b] = distance;
+                c->mixtures[a * c->height + b] = (mixture){{(int32_t)p, -1, -1}, {1, 0, 0}};
+            }
+        }
+    }
+    free(nearest);
+    return UPS_OK;
+}
+
+/* ---- the grid -----------------------------------------------------------------------------------------------------
+ */
+
+/* Square cells, LONGEST_SIDE along the longer side. Points on a line have one row. */
+static ups_status cover(const ups_points *points, canvas *c, ups_error *error) {
+    double low[2], high[2], longest = 0;
+    *c = (canvas){.points = points};
+    for (int axis = 0; axis < 2; axis++) {
+        low[axis] = INFINITY, high[axis] = -INFINITY;
+        for (int64_t p = 0; p < points->count; p++) {
+            low[axis] = fmin(low[axis], place(points, p, axis));
+            high[axis] = fmax(high[axis], place(points, p, axis));
+        }
+        longest = fmax(longest, high[axis] - low[axis]);
+        c->low[axis] = low[axis];
+    }
+    const double cell = longest > 0 ? longest / LONGEST_SIDE : 1;
+    c->cell[0] = c->cell[1] = cell;
+    c->width = 1 + clamp((high[0] - low[0]) / cell - 1e-6, LONGEST_SIDE);
+    c->height = 1 + clamp((high[1] - low[1]) / cell - 1e-6, LONGEST_SIDE);
+    c->mixtures = malloc((size_t)(c->width * c->height) * sizeof *c->mixtures);
+    if (!c->mixtures)
+        return ups_fail(error, UPS_ERR_MEMORY, "no memory for a picture of %lld by %lld cells", (long long)c->width,
+                        (long long)c->height);
+    for (int64_t k = 0; k < c->width * c->height; k++) c->mixtures[k] = (mixture){{-1, -1, -1}, {0, 0, 0}};
+    if (points->dims != 2 || points->corners < 3) return fill_nearest(c, error);
+    fill_cells(c);
+    return UPS_OK;
+}
+
+/* (frames, width, height, channels) of (frames, points, channels). */
+static float *draw(const canvas *c, const float *fields, int64_t frames, int64_t channels, ups_error *error) {
+    const int64_t cells = c->width * c->height;
+    float *out = malloc((size_t)(frames * cells * channels + 1) * sizeof *out);
+    if (!out) {
+        ups_fail(error, UPS_ERR_MEMORY, "no memory for a picture of %lld frames", (long long)frames);
+        return NULL;
+    }
+    for (int64_t i = 0; i < frames * cells; i++) {
+        const mixture *mix = &c->mixtures[i % cells];
+        const float *frame = fields + i / cells * c->points->count * channels;
+        for (int64_t channel = 0; channel < channels; channel++) {
+            float value = mix->point[0] < 0 ? NAN : 0;
+            for (int m = 0; m < MIX && mix->point[m] >= 0; m++)
+                value += mix->weight[m] * frame[mix->point[m] * channels + channel];
+            out[i * channels + channel] = value;
+        }
+    }
+    return out;
+}
+
+ups_status ups_rollout_raster_make(const ups_rollouts *rollouts, int64_t index, ups_rollout_raster *raster,
+                                   ups_error *error) {
+    const ups_rollout *from = &rollouts->list[index];
+    const int64_t channels = rollouts->task->geometry.channels;
+    canvas c;
+    *raster = (ups_rollout_raster){.rollouts = *rollouts, .task = *rollouts->task, .rollout = *from};
+    ups_status status = cover(from->sample.points, &c, error);
+    raster->rollout.prediction = raster->rollout.truth = NULL;
+    if (status == UPS_OK) {
+        raster->rollout.prediction = draw(&c, from->prediction, rollouts->frames, channels, error);
+        if (from->truth) raster->rollout.truth = draw(&c, from->truth, rollouts->truth_frames, channels, error);
+        if (!raster->rollout.prediction || (from->truth && !raster->rollout.truth)) status = UPS_ERR_MEMORY;
+    }
+    raster->task.geometry.points = raster->rollout.sample.points = NULL;
+    raster->task.geometry.dims = 2;
+    ups_rollouts *made = &raster->rollouts;
+    made->task = &raster->task;
+    made->list = &raster->rollout;
+    made->count = 1;
+    const int64_t cells[] = {c.width, c.height, 1};
+    for (int axis = 0; axis < UPS_MAX_GRID_DIMS; axis++) {
+        made->grid[axis] = raster->task.geometry.grid[axis] = cells[axis];
+        raster->task.geometry.axis_names[axis] = from->sample.points->names[axis];
+    }
+    for (int axis = 0; axis < 2; axis++) {
+        made->low[axis] = c.low[axis];
+        made->high[axis] = c.low[axis] + (double)cells[axis] * c.cell[axis];
+    }
+    made->points = c.width * c.height;
+    free(c.mixtures);
+    if (status != UPS_OK) ups_rollout_raster_free(raster);
+    return status;
+}
+
+void ups_rollout_raster_free(ups_rollout_raster *raster) {
+    free(raster->rollout.prediction);
+    free(raster->rollout.truth);
+    raster->rollout.prediction = raster->rollout.truth = NULL;
+}
