@@ -61,14 +61,9 @@ static ups_status check_attention(const ups_operator_options *o, ups_error *erro
     return UPS_OK;
 }
 
-/* What needs cells in rows and columns, or places that all samples share. */
+/* What needs cells in rows and columns. */
 static ups_status check_scattered(const ups_operator_options *o, ups_error *error) {
     const bool spectral = ups_core_mixes_by(o, UPS_MIXING_SPECTRAL);
-    if (o->positions == UPS_POSITIONS_ROTARY && !o->grid.places)
-        return ups_fail(error, UPS_ERR_CONFIG,
-                        "operator: positions: rotary turns by places that all samples share, but the samples of task "
-                        "%s have points of their own; leave model.operator.positions out",
-                        o->grid.task);
     if (!spectral && o->convolution == 0) return UPS_OK;
     return ups_fail(error, UPS_ERR_CONFIG,
                     "operator: %s works on a regular grid, and the points of task %s lie anywhere; the cores stack and "

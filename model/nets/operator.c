@@ -169,7 +169,7 @@ static ups_value add_position(ups_graph *g, const ups_operator_options *o, const
         ups_graph_scope(g, "%s.%s.positions", prefix, grid->task);
         return ups_add(g, x, ups_graph_parameter(g, "weight", UPS_SHAPE(o->tokens, o->hidden), small));
     }
-    if (grid->periodic || o->positions == UPS_POSITIONS_NONE || (grid->scattered && !grid->places)) return x;
+    if (grid->periodic || o->positions == UPS_POSITIONS_NONE) return x;
     char name[32];
     snprintf(name, sizeof name, "position%dd", grid->scattered ? grid->place_dims : grid->dims);
     x = add_offsets(g, o, own, x);

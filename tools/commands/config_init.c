@@ -32,8 +32,7 @@ typedef struct family {
     const char *fields;
     const char *name; /* of the task */
     ups_sample shape; /* of its pointers none is kept */
-    bool scattered;   /* its points lie anywhere, … */
-    bool own_points;  /* … and each sample has other ones */
+    bool scattered;   /* its points lie anywhere */
     int64_t samples, patch[UPS_MAX_GRID_DIMS];
     char **files;
     int file_count;
@@ -147,13 +146,6 @@ static void choose_patches(family *f) {
     }
 }
 
-/* Whether samples have other points than the first one. */
-static bool has_own_points(const ups_source *source) {
-    ups_sample first, last;
-    return ups_source_describe(source, 0, &first, NULL) == UPS_OK &&
-           ups_source_describe(source, source->count - 1, &last, NULL) == UPS_OK && first.points != last.points;
-}
-
 static ups_status add_file(survey *s, char *path, int most, ups_error *error) {
     ups_source *source = NULL;
     ups_sample shape;
@@ -178,7 +170,6 @@ static ups_status add_file(survey *s, char *path, int most, ups_error *error) {
                           .name = task_name(s->arena, path, source),
                           .shape = shape,
                           .scattered = shape.points != NULL,
-                          .own_points = has_own_points(source),
                           .files = UPS_ARENA_ARRAY(s->arena, char *, most)};
             f->shape.points = NULL; /* they go with the source */
             make_name_unique(s, f);
@@ -321,12 +312,7 @@ static void add_core(const survey *s, ups_yaml *core, const model_size *size) {
     }
     if (strcmp(name, "spectral") != 0) set_number(s->arena, core, "heads", (size->hidden + HEAD - 1) / HEAD);
     set_number(s->arena, core, "mlp_ratio", 2);
-    bool shared = true;
-    for (const family *f = s->families; f < s->families + s->count; f++) shared &= !f->own_points;
-    if (!any_scattered(s))
-        set_number(s->arena, core, "convolution", 3);
-    else if (shared)
-        set_plain(s->arena, core, "positions", "rotary");
+    if (!any_scattered(s)) set_number(s->arena, core, "convolution", 3);
 }
 
 static void add_model(const survey *s, ups_yaml *root, const model_size *size) {

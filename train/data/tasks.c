@@ -25,9 +25,40 @@ static bool is_uneven(const ups_sample *sample) {
     return false;
 }
 
-/* Where the tokens of points lie that all samples share: each has a run of the points, as many as a patch, but for the
- * last one, whose last point counts as often as is missing. */
+/* The runs of points that are tokens: as many as a patch, but for the last one, whose last point counts as often as is
+ * missing. */
+static int64_t point_of(const ups_points *points, int64_t number) {
+    return number < points->count ? number : points->count - 1;
+}
+
+/* Adds to each token's place the middle of its points, in units of the box that holds them. */
+static void add_middles(const ups_points *points, int64_t patch, int64_t tokens, double *middle) {
+    const int64_t dims = points->dims;
+    for (int64_t i = 0; i < tokens * patch * dims; i++) {
+        const int64_t axis = i % dims, point = point_of(points, i / dims);
+        const double at = (points->coordinates[point * dims + axis] - points->low[axis]) / points->extent;
+        middle[i / (patch * dims) * dims + axis] += at / (double)patch;
+    }
+}
+
+/* How the points of each token lie around its middle, of unit deviation. */
+static void set_offsets(const ups_points *points, int64_t patch, int64_t tokens, const double *middle, float *offsets) {
+    const int64_t dims = points->dims, all = tokens * patch * dims;
+    double squares = 0;
+    for (int64_t i = 0; i < all; i++) {
+        const int64_t axis = i % dims, point = point_of(points, i / dims);
+        const double at = (points->coordinates[point * dims + axis] - points->low[axis]) / points->extent;
+        offsets[i] = (float)(at - middle[i / (patch * dims) * dims + axis]);
+        squares += (double)offsets[i] * (double)offsets[i];
+    }
+    const double deviation = sqrt(squares / (double)all);
+    for (int64_t i = 0; i < all && deviation > 0; i++) offsets[i] /= (float)deviation;
+}
+
+/* Where the tokens of points lie. Where samples have points of their own, on average over the first of them: what is
+ * particular to a sample its fields tell. */
 static ups_status place_tokens(ups_task *task, ups_error *error) {
+    enum { MOST_AVERAGED = 64 };
     const ups_points *points = task->geometry.points;
     const int64_t patch = task->patch[0], dims = points->dims, tokens = (points->count + patch - 1) / patch;
     if ((patch & (patch - 1)) != 0)
@@ -35,30 +66,25 @@ static ups_status place_tokens(ups_task *task, ups_error *error) {
                         "task %s: patch is %lld, but points that lie anywhere are halved again and again; a power of "
                         "two was expected, such as 4, 8 or 16",
                         task->name, (long long)patch);
-    if (task->own_points) return UPS_OK;
+    const int64_t count = !task->own_points                     ? 1
+                          : task->source->count < MOST_AVERAGED ? task->source->count
+                                                                : MOST_AVERAGED;
+    double *middle = calloc((size_t)(tokens * dims), sizeof *middle);
     task->places = malloc((size_t)(tokens * dims) * sizeof *task->places);
-    task->offsets = malloc((size_t)(tokens * patch * dims) * sizeof *task->offsets);
-    if (!task->places || !task->offsets) return ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
-    double squares = 0;
-    for (int64_t i = 0; i < tokens * dims; i++) {
-        const int64_t first = i / dims * patch, axis = i % dims;
-        double sum = 0;
-        for (int64_t j = 0; j < patch; j++) {
-            const int64_t point = first + j < points->count ? first + j : points->count - 1;
-            const double at = (points->coordinates[point * dims + axis] - points->low[axis]) / points->extent;
-            task->offsets[(i / dims * patch + j) * dims + axis] = (float)at;
-            sum += at;
-        }
-        task->places[i] = (float)(sum / (double)patch);
-        for (int64_t j = 0; j < patch; j++) {
-            float *offset = &task->offsets[(i / dims * patch + j) * dims + axis];
-            *offset -= task->places[i];
-            squares += (double)*offset * (double)*offset;
-        }
+    if (!task->own_points) task->offsets = malloc((size_t)(tokens * patch * dims) * sizeof *task->offsets);
+    ups_status status = middle && task->places && (task->own_points || task->offsets)
+                            ? UPS_OK
+                            : ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
+    for (int64_t i = 0; i < count && status == UPS_OK; i++) {
+        ups_sample sample;
+        status = ups_source_describe(task->source, i, &sample, error);
+        if (status == UPS_OK) add_middles(sample.points, patch, tokens, middle);
     }
-    const double deviation = sqrt(squares / (double)(tokens * patch * dims));
-    for (int64_t i = 0; i < tokens * patch * dims && deviation > 0; i++) task->offsets[i] /= (float)deviation;
-    return UPS_OK;
+    for (int64_t i = 0; i < tokens * dims && status == UPS_OK; i++)
+        task->places[i] = (float)(middle[i] /= (double)count);
+    if (status == UPS_OK && task->offsets) set_offsets(points, patch, tokens, middle, task->offsets);
+    free(middle);
+    return status;
 }
 
 static ups_status check_geometry(ups_task *task, ups_error *error) {
