@@ -37,10 +37,11 @@ static inline void solve_sample(const ups_solver *solver, const ups_solver_setup
     ups_error error = {0};
     void *plan = NULL;
     memset(solved, 0, sizeof *solved);
-    solver->describe(setup, &solved->layout);
+    if (solver->prepare) assert_int_equal(solver->prepare(setup, &plan, &error), UPS_OK);
+    solver->describe(setup, plan, &solved->layout);
+    solved->layout.table_count = 0; /* their values are the plan's, which is gone when this returns */
     for (int i = 0; i < solved->layout.array_count; i++)
         solved->arrays[i] = malloc(sizeof(float) * (size_t)ups_file_sample_values(&solved->layout.arrays[i]));
-    if (solver->prepare) assert_int_equal(solver->prepare(setup, &plan, &error), UPS_OK);
     void *scratch = NULL;
     assert_int_equal(posix_memalign(&scratch, 64, solver->scratch_bytes(setup, plan)), 0);
     ups_sink *sink = ups_sink_create(&solved->layout, keep_values, solved);

@@ -54,7 +54,7 @@ static void release(void *opaque) {
     free(plan);
 }
 
-static void describe(const ups_solver_setup *setup, ups_file_layout *layout) {
+static void describe(const ups_solver_setup *setup, const void *plan, ups_file_layout *layout) {
     ups_file_describe_tensor(layout, setup->steps, setup->resolution, setup->parameters[T_END]);
     ups_solver_keep(setup, BETA, "beta", layout);
 }

@@ -236,7 +236,7 @@ void ups_darcy2d_blobs(int64_t n, uint64_t seed, int64_t sample, double low, dou
 
 /* ---- the solver ---- */
 
-static void describe(const ups_solver_setup *setup, ups_file_layout *layout) {
+static void describe(const ups_solver_setup *setup, const void *plan, ups_file_layout *layout) {
     ups_solver_keep(setup, BETA, "beta", layout);
     ups_file_add_centres(layout, "x-coordinate", setup->resolution, 0.0, 1.0);
     ups_file_add_centres(layout, "y-coordinate", setup->resolution, 0.0, 1.0);

@@ -165,7 +165,7 @@ static ups_status describe_file(datagen_run *run, ups_error *error) {
     const ups_datagen_request *request = run->request;
     run->draws = ups_solver_draws(&request->setup, 0);
     run->plan_each = request->solver->prepare && ups_solver_draws(&request->setup, UPS_PLANNED);
-    request->solver->describe(&request->setup, &run->layout);
+    request->solver->describe(&request->setup, run->plan, &run->layout);
     run->description = ups_datagen_describe(request);
     if (run->description) run->provenance = json_dumps(run->description, JSON_COMPACT | JSON_REAL_PRECISION(15));
     return run->provenance ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "%s: out of memory", request->path);
@@ -207,8 +207,8 @@ static ups_status prepare(datagen_run *run, ups_error *error) {
     run->pool = ups_pool_create(request->samples < wanted ? (int)request->samples : wanted);
     if (!run->pool) return ups_fail(error, UPS_ERR_MEMORY, "%d threads could not be started", wanted);
     run->threads = ups_pool_threads(run->pool);
-    UPS_TRY(describe_file(run, error));
     if (request->solver->prepare) UPS_TRY(request->solver->prepare(&request->setup, &run->plan, error));
+    UPS_TRY(describe_file(run, error));
     UPS_TRY(allocate_workers(run, error));
     return open_file(run, error);
 }

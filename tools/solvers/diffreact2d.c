@@ -82,7 +82,7 @@ static const ups_solver_parameter parameters[PARAMETER_COUNT] = {
     [T_END] = {"t_end", 5.0, 1e-6, 1e4, UPS_SHARED, "time", "last stored time"},
 };
 
-static void describe(const ups_solver_setup *setup, ups_file_layout *layout) {
+static void describe(const ups_solver_setup *setup, const void *plan, ups_file_layout *layout) {
     layout->seed_groups = true;
     ups_file_add_array(layout, "data", setup->steps, 2, setup->resolution, 2);
     ups_file_add_centres(layout, "grid/x", setup->resolution, -1.0, 1.0);

@@ -135,7 +135,7 @@ static const ups_solver_parameter parameters[PARAMETER_COUNT] = {
 
 static const double highest_start = 0.2;
 
-static void describe(const ups_solver_setup *setup, ups_file_layout *layout) {
+static void describe(const ups_solver_setup *setup, const void *plan, ups_file_layout *layout) {
     layout->seed_groups = true;
     ups_file_add_array(layout, "data", setup->steps, 1, setup->resolution, 1);
     ups_file_add_centres(layout, "grid/x", setup->resolution, 0.0, 1.0);

@@ -49,7 +49,7 @@ static const ups_solver_parameter parameters[PARAMETER_COUNT] = {
     UPS_WAVE_FAMILY_PARAMETERS(WAVES),
 };
 
-static void describe(const ups_solver_setup *setup, ups_file_layout *layout) {
+static void describe(const ups_solver_setup *setup, const void *plan, ups_file_layout *layout) {
     ups_file_describe_tensor(layout, setup->steps, setup->resolution, setup->parameters[T_END]);
     ups_solver_keep(setup, NU, "Nu", layout);
     ups_solver_keep(setup, RHO, "rho", layout);

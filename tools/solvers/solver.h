@@ -66,8 +66,8 @@ typedef struct ups_solver {
 
     /* Refuses values that are each in range but do not go together. NULL where there are none. */
     ups_status (*check)(const ups_solver_setup *setup, ups_error *error);
-    /* Adds the file's arrays, coordinates and attributes to an empty layout. */
-    void (*describe)(const ups_solver_setup *setup, ups_file_layout *layout);
+    /* Adds the file's arrays, coordinates and attributes to an empty layout, which `plan` outlives: tables are its. */
+    void (*describe)(const ups_solver_setup *setup, const void *plan, ups_file_layout *layout);
     /* Seed groups: writes sample `sample`'s `config` as YAML. Otherwise NULL, or the file's own `config` (sample -1).
      */
     void (*configure)(const ups_solver_setup *setup, int64_t sample, FILE *yaml);

@@ -289,7 +289,7 @@ static double dam_radius(const ups_solver_setup *setup, int64_t sample) {
     return low + (high - low) * ups_random_uniform(stream, 0);
 }
 
-static void describe(const ups_solver_setup *setup, ups_file_layout *layout) {
+static void describe(const ups_solver_setup *setup, const void *plan, ups_file_layout *layout) {
     layout->seed_groups = true;
     ups_file_add_array(layout, "data", setup->steps, 2, setup->resolution, 1);
     ups_file_add_centres(layout, "grid/x", setup->resolution, -half_width, half_width);

@@ -8,6 +8,7 @@
 #include "tools/solvers/diffreact2d.h"
 #include "tools/solvers/diffsorp1d.h"
 #include "tools/solvers/incompressible/datagen.h"
+#include "tools/solvers/mesh/datagen.h"
 #include "tools/solvers/reacdiff1d.h"
 #include "tools/solvers/solver.h"
 #include "tools/solvers/swe2d.h"
@@ -23,7 +24,7 @@ static const int64_t most_steps = 100000;
 static const ups_solver *const solvers[] = {
     &ups_advection1d, &ups_burgers1d,      &ups_reacdiff1d,  &ups_diffsorp1d, &ups_darcy2d,    &ups_diffreact2d,
     &ups_swe2d,       &ups_cfd1d_rand,     &ups_cfd1d_shock, &ups_cfd1d_sod,  &ups_cfd2d_rand, &ups_cfd2d_turb,
-    &ups_cfd2d_kh,    &ups_cfd2d_otvortex, &ups_cfd3d_rand,  &ups_cfd3d_turb, &ups_ns_incom2d,
+    &ups_cfd2d_kh,    &ups_cfd2d_otvortex, &ups_cfd3d_rand,  &ups_cfd3d_turb, &ups_ns_incom2d, &ups_transport_mesh2d,
 };
 
 const ups_solver *const *ups_solvers(int *count) {

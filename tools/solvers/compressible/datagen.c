@@ -180,7 +180,7 @@ static const char *boundary_word(const ups_solver_setup *setup) {
     return is_periodic(setup, 0) ? "periodic" : "trans";
 }
 
-static void describe(const ups_solver_setup *setup, ups_file_layout *layout) {
+static void describe(const ups_solver_setup *setup, const void *plan, ups_file_layout *layout) {
     const flow_kind *kind = kind_of(setup);
     static const char *const velocities[3] = {"Vx", "Vy", "Vz"};
     static const char *const coordinates[3] = {"x-coordinate", "y-coordinate", "z-coordinate"};

@@ -20,7 +20,7 @@ static const ups_solver_parameter parameters[PARAMETER_COUNT] = {
 enum { VELOCITY, PARTICLES, FORCE, TIME };
 enum { VELOCITY_NOISE, PARTICLE_NOISE, FORCE_NOISE };
 
-static void describe(const ups_solver_setup *setup, ups_file_layout *layout) {
+static void describe(const ups_solver_setup *setup, const void *plan, ups_file_layout *layout) {
     ups_file_add_array(layout, "velocity", setup->steps, 2, setup->resolution, 2);
     ups_file_add_array(layout, "particles", setup->steps, 2, setup->resolution, 1);
     ups_file_add_array(layout, "force", 0, 2, setup->resolution, 2);

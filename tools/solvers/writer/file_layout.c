@@ -22,6 +22,12 @@ void ups_file_add_times(ups_file_layout *layout, const char *name, int64_t count
     add_coordinate(layout, (ups_file_coordinate){name, count, 0.0, end, 0.0, steps - 1});
 }
 
+void ups_file_add_table(ups_file_layout *layout, const char *name, ups_file_table_type type, int64_t rows,
+                        int64_t columns, const void *values) {
+    assert(layout->table_count < UPS_FILE_TABLES && !layout->seed_groups);
+    layout->tables[layout->table_count++] = (ups_file_table){name, type, rows, columns, values};
+}
+
 static void add_attribute(ups_file_layout *layout, ups_file_attribute attribute) {
     assert(layout->attribute_count < UPS_FILE_ATTRIBUTES);
     layout->attributes[layout->attribute_count++] = attribute;

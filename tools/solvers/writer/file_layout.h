@@ -7,10 +7,15 @@
  *   incompressible flow                      `velocity` (sample, t, x, y, 2), `force` (sample, x, y, 2), `t` (sample,
  * t) seed groups                              `0000/data` (t, x[, y], channel), `0000/grid/x`, …, attribute `config`
  *
+ * and files of meshes, whose points lie anywhere:
+ *
+ *   transport on a mesh                      `u` (sample, t, point), `vx`, `vy` (sample, point), `points` (point, 2),
+ *                                            `cells` (cell, 3), `t` (t)
+ *
  * Parameters that differ between samples stand in `parameters/NAME` (sample); in `config`, with seed groups.
  *
- * All numbers are float32 in the file; a space axis has `resolution` cells everywhere. Names are borrowed: string
- * constants. */
+ * All numbers are float32 in the file, but for cells, which are int32; a space axis has `resolution` cells everywhere,
+ * or is that of all points. Names are borrowed: string constants. */
 #ifndef UPS_TOOLS_SOLVERS_WRITER_FILE_LAYOUT_H
 #define UPS_TOOLS_SOLVERS_WRITER_FILE_LAYOUT_H
 
@@ -20,6 +25,7 @@
 enum {
     UPS_FILE_ARRAYS = 8,
     UPS_FILE_COORDINATES = 4,
+    UPS_FILE_TABLES = 2,
     UPS_FILE_ATTRIBUTES = 8,
     UPS_FILE_RANK = 6, /* sample, t, x, y, z, channel */
 };
@@ -42,6 +48,17 @@ typedef struct ups_file_coordinate {
     int64_t intervals;
 } ups_file_coordinate;
 
+typedef enum ups_file_table_type { UPS_TABLE_FLOAT, UPS_TABLE_INTEGER } ups_file_table_type;
+
+/* Numbers that all samples share, (rows, columns), written when the file is laid out: float32 from doubles, or int32.
+ */
+typedef struct ups_file_table {
+    const char *name;
+    ups_file_table_type type;
+    int64_t rows, columns;
+    const void *values; /* double, or int32_t; borrowed */
+} ups_file_table;
+
 /* A PDE parameter, kept as a float64 attribute of the root group; or a text of the equation's ("bc": "periodic"). */
 typedef struct ups_file_attribute {
     const char *name;
@@ -54,6 +71,8 @@ typedef struct ups_file_layout {
     int array_count;
     ups_file_coordinate coordinates[UPS_FILE_COORDINATES];
     int coordinate_count;
+    ups_file_table tables[UPS_FILE_TABLES]; /* not in a file of seed groups */
+    int table_count;
     ups_file_attribute attributes[UPS_FILE_ATTRIBUTES];
     int attribute_count;
     bool seed_groups; /* one group a sample, `0000`, `0001`, …, with arrays, coordinates and `config` inside */
@@ -67,6 +86,8 @@ void ups_file_add_centres(ups_file_layout *layout, const char *name, int64_t cel
 /* `count` times that are `steps - 1` intervals from 0 to `end`; count = steps, or steps + 1 for PDEBench's 1D and
  * compressible files, whose time coordinate has one entry more than their data. */
 void ups_file_add_times(ups_file_layout *layout, const char *name, int64_t count, int64_t steps, double end);
+void ups_file_add_table(ups_file_layout *layout, const char *name, ups_file_table_type type, int64_t rows,
+                        int64_t columns, const void *values);
 void ups_file_add_attribute(ups_file_layout *layout, const char *name, double value);
 void ups_file_add_text(ups_file_layout *layout, const char *name, const char *text);
 

@@ -86,6 +86,20 @@ static ups_status write_coordinate(hid_t parent, const char *file, const ups_fil
     return written(fine, file, coordinate->name, error);
 }
 
+static ups_status write_table(hid_t parent, const char *file, const ups_file_table *table, hid_t creation,
+                              ups_error *error) {
+    const bool whole = table->type == UPS_TABLE_INTEGER;
+    const hsize_t shape[2] = {(hsize_t)table->rows, (hsize_t)table->columns};
+    hid_t space = H5Screate_simple(2, shape, NULL);
+    hid_t set = H5Dcreate2(parent, table->name, whole ? H5T_STD_I32LE : H5T_IEEE_F32LE, space, H5P_DEFAULT, creation,
+                           H5P_DEFAULT);
+    bool fine = set >= 0 && H5Dwrite(set, whole ? H5T_NATIVE_INT32 : H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT,
+                                     table->values) >= 0;
+    if (set >= 0 && H5Dclose(set) < 0) fine = false;
+    if (space >= 0) H5Sclose(space);
+    return written(fine, file, table->name, error);
+}
+
 /* `parameters/NAME` (sample) of every parameter that is drawn; seed groups have them in their `config`. */
 static ups_status write_drawn(hid_t root, const char *file, const ups_pdebench_content *content, hid_t creation,
                               hid_t links, ups_error *error) {
@@ -137,7 +151,7 @@ static ups_status reserve_array(hid_t parent, const char *file, const ups_file_a
     return written(fine, file, array->name, error);
 }
 
-/* Arrays, coordinates and `config`: of the whole file (sample -1), or of one seed's group. */
+/* Arrays, coordinates, tables and `config`: of the whole file (sample -1), or of one seed's group. */
 static ups_status fill_group(hid_t group, const ups_pdebench_file *file, int64_t sample, hid_t creation, hid_t links,
                              uint64_t *offsets, ups_error *error) {
     const ups_pdebench_content *content = file->content;
@@ -145,6 +159,8 @@ static ups_status fill_group(hid_t group, const ups_pdebench_file *file, int64_t
     UPS_TRY(write_config(group, file->name, content, sample, error));
     for (int i = 0; i < layout->coordinate_count; i++)
         UPS_TRY(write_coordinate(group, file->name, &layout->coordinates[i], creation, links, error));
+    for (int i = 0; i < layout->table_count; i++)
+        UPS_TRY(write_table(group, file->name, &layout->tables[i], creation, error));
     const int64_t samples = sample < 0 ? content->samples : 0;
     for (int i = 0; i < layout->array_count; i++)
         UPS_TRY(reserve_array(group, file->name, &layout->arrays[i], samples, creation, &offsets[i], error));
