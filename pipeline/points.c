@@ -124,6 +124,12 @@ ups_points *ups_points_create(ups_arena *arena, int dims, int64_t count, const d
     return points;
 }
 
+bool ups_points_equal(const ups_points *a, const ups_points *b) {
+    if (a == b) return true;
+    return a->dims == b->dims && a->count == b->count &&
+           memcmp(a->coordinates, b->coordinates, (size_t)(a->count * a->dims) * sizeof *a->coordinates) == 0;
+}
+
 void ups_points_set_cells(ups_arena *arena, ups_points *points, int corners, int64_t cells, const int32_t *corner) {
     int32_t *sorted = UPS_ARENA_ARRAY(arena, int32_t, cells * corners);
     int32_t *place = UPS_ARENA_ARRAY(arena, int32_t, points->count);

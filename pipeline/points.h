@@ -20,6 +20,7 @@
 typedef struct ups_points {
     int dims;
     int64_t count;
+    bool own;                              /* of one sample: others of its file have other ones */
     const double *coordinates;             /* (count, dims), in the order of the tree */
     const int32_t *stored;                 /* (count): number in the file of each; NULL: frames are as stored */
     double low[UPS_MAX_POINT_DIMS];        /* of the box that holds them */
@@ -33,6 +34,9 @@ typedef struct ups_points {
 /* In `arena`, of finite coordinates (count, dims) in the order of the file; count below 2^31, dims 1 to 3.
  * `as_stored`: without a tree, in the file's order. */
 ups_points *ups_points_create(ups_arena *arena, int dims, int64_t count, const double *coordinates, bool as_stored);
+
+/* Whether both are the same points, in the same order. */
+bool ups_points_equal(const ups_points *a, const ups_points *b);
 
 /* Gives them cells, whose points are counted in the order of the file; each must be below the count. */
 void ups_points_set_cells(ups_arena *arena, ups_points *points, int corners, int64_t cells, const int32_t *corner);

@@ -259,10 +259,7 @@ static bool write_seed_groups(hid_t file, const ups_rollouts *rollouts, const up
 /* ---- points that lie anywhere ---------------------------------------------------------------------------------- */
 
 static bool have_own_points(const ups_rollouts *rollouts) {
-    bool own = false;
-    for (int64_t i = 1; i < rollouts->count; i++)
-        own |= rollouts->list[i].sample.points != rollouts->list[0].sample.points;
-    return own || rollouts->task->own_points;
+    return rollouts->list[0].sample.points->own;
 }
 
 static bool have_own_times(const ups_rollouts *rollouts) {

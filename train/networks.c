@@ -329,8 +329,11 @@ static json_t *describe_patch_code(const ups_run_config *config, const ups_task 
         json_array_append_new(patch, json_integer(task->patch[a]));
         json_array_append_new(grid, json_integer(task->geometry.grid[a]));
     }
-    return json_pack("{s:s, s:s, s:I, s:o, s:o, s:s}", "task", task->name, "tokens", "grid", "dim",
-                     (json_int_t)latents.dim, "patch", patch, "grid", grid, "precision", "f32");
+    json_t *code = json_pack("{s:s, s:s, s:I, s:o, s:o, s:s}", "task", task->name, "tokens", "grid", "dim",
+                             (json_int_t)latents.dim, "patch", patch, "grid", grid, "precision", "f32");
+    /* The order of points is part of what a patch is: another one gets another name. */
+    if (task->geometry.points) json_object_set_new(code, "points", json_string("halved"));
+    return code;
 }
 
 static json_t *describe_encoder(const ups_run_config *config, const ups_task *task) {

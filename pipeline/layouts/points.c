@@ -53,9 +53,11 @@ ups_status ups_layout_make_points(const ups_layout_builder *builder, const char 
     const int dims = (int)read->shape[read->rank - 1];
     const int64_t sets = *own ? samples : 1;
     *points = UPS_ARENA_ARRAY(builder->arena, ups_points *, sets);
-    for (int64_t s = 0; s < sets; s++)
+    for (int64_t s = 0; s < sets; s++) {
         (*points)[s] =
             ups_points_create(builder->arena, dims, count, read->values + s * count * dims, builder->points_as_stored);
+        (*points)[s]->own = *own;
+    }
     return UPS_OK;
 }
 

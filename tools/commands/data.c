@@ -144,8 +144,7 @@ static void describe_beginnings(const ups_source *source, json_t *facts) {
 }
 
 /* Points that lie anywhere: how many, whether all samples have the same, the box that holds the first sample's. */
-static json_t *describe_points(const ups_source *source, const ups_points *points) {
-    ups_sample last;
+static json_t *describe_points(const ups_points *points) {
     json_t *box = json_object();
     for (int axis = 0; axis < points->dims; axis++) {
         double low = INFINITY, high = -INFINITY;
@@ -155,9 +154,8 @@ static json_t *describe_points(const ups_source *source, const ups_points *point
         }
         json_object_set_new(box, points->names[axis], range_of(low, high));
     }
-    const bool own = ups_source_describe(source, source->count - 1, &last, NULL) == UPS_OK && last.points != points;
-    return json_pack("{s:I, s:b, s:o, s:I, s:i}", "count", (json_int_t)points->count, "of_each_sample", (int)own, "box",
-                     box, "cells", (json_int_t)points->cell_count, "corners", points->corners);
+    return json_pack("{s:I, s:b, s:o, s:I, s:i}", "count", (json_int_t)points->count, "of_each_sample",
+                     (int)points->own, "box", box, "cells", (json_int_t)points->cell_count, "corners", points->corners);
 }
 
 static json_t *describe_source(const ups_source *source) {
@@ -198,7 +196,7 @@ static json_t *describe_source(const ups_source *source) {
             json_array_append_new(files, ups_json_printable(ups_layout_input(source, f)));
         json_object_set_new(facts, "files", files);
     }
-    if (sample.points) json_object_set_new(facts, "points", describe_points(source, sample.points));
+    if (sample.points) json_object_set_new(facts, "points", describe_points(sample.points));
     if (ups_layout_left_out(source))
         json_object_set_new(facts, "left_out", ups_json_printable(ups_layout_left_out(source)));
     return facts;

@@ -55,10 +55,9 @@ static void set_offsets(const ups_points *points, int64_t patch, int64_t tokens,
     for (int64_t i = 0; i < all && deviation > 0; i++) offsets[i] /= (float)deviation;
 }
 
-/* Where the tokens of points lie. Where samples have points of their own, on average over the first of them: what is
- * particular to a sample its fields tell. */
+/* Where the tokens of points lie: those of the first sample, where each has its own; what is particular to a sample its
+ * fields tell. */
 static ups_status place_tokens(ups_task *task, ups_error *error) {
-    enum { MOST_AVERAGED = 64 };
     const ups_points *points = task->geometry.points;
     const int64_t patch = task->patch[0], dims = points->dims, tokens = (points->count + patch - 1) / patch;
     if ((patch & (patch - 1)) != 0)
@@ -66,25 +65,29 @@ static ups_status place_tokens(ups_task *task, ups_error *error) {
                         "task %s: patch is %lld, but points that lie anywhere are halved again and again; a power of "
                         "two was expected, such as 4, 8 or 16",
                         task->name, (long long)patch);
-    const int64_t count = !task->own_points                     ? 1
-                          : task->source->count < MOST_AVERAGED ? task->source->count
-                                                                : MOST_AVERAGED;
     double *middle = calloc((size_t)(tokens * dims), sizeof *middle);
     task->places = malloc((size_t)(tokens * dims) * sizeof *task->places);
-    if (!task->own_points) task->offsets = malloc((size_t)(tokens * patch * dims) * sizeof *task->offsets);
-    ups_status status = middle && task->places && (task->own_points || task->offsets)
-                            ? UPS_OK
-                            : ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
-    for (int64_t i = 0; i < count && status == UPS_OK; i++) {
-        ups_sample sample;
-        status = ups_source_describe(task->source, i, &sample, error);
-        if (status == UPS_OK) add_middles(sample.points, patch, tokens, middle);
+    if (!points->own) task->offsets = malloc((size_t)(tokens * patch * dims) * sizeof *task->offsets);
+    if (!middle || !task->places || (!points->own && !task->offsets)) {
+        free(middle);
+        return ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
     }
-    for (int64_t i = 0; i < tokens * dims && status == UPS_OK; i++)
-        task->places[i] = (float)(middle[i] /= (double)count);
-    if (status == UPS_OK && task->offsets) set_offsets(points, patch, tokens, middle, task->offsets);
+    add_middles(points, patch, tokens, middle);
+    for (int64_t i = 0; i < tokens * dims; i++) task->places[i] = (float)middle[i];
+    if (task->offsets) set_offsets(points, patch, tokens, middle, task->offsets);
     free(middle);
-    return status;
+    return UPS_OK;
+}
+
+/* Samples share their points, or each has its own and tells them as fields. */
+static ups_status check_points(const ups_task *task, const ups_sample *sample, ups_error *error) {
+    const ups_points *first = task->geometry.points, *other = sample->points;
+    if (first == other || (first && other && first->own && other->own && first->dims == other->dims)) return UPS_OK;
+    if (first && other && !first->own && !other->own && ups_points_equal(first, other)) return UPS_OK;
+    return ups_fail(error, UPS_ERR_FORMAT,
+                    "task %s: the points of sample %s lie elsewhere than those of sample %s; put files with other "
+                    "points into tasks of their own, or give every sample its points: `points` (sample, point, d)",
+                    task->name, sample->name, task->geometry.name);
 }
 
 static ups_status check_geometry(ups_task *task, ups_error *error) {
@@ -93,7 +96,7 @@ static ups_status check_geometry(ups_task *task, ups_error *error) {
     for (int64_t i = 1; i < task->source->count; i++) {
         ups_sample sample;
         UPS_TRY(ups_source_describe(task->source, i, &sample, error));
-        task->own_points |= sample.points != task->geometry.points;
+        UPS_TRY(check_points(task, &sample, error));
         task->uneven = task->uneven || (sample.time != task->geometry.time && is_uneven(&sample));
         bool same = sample.dims == task->geometry.dims && sample.times == task->geometry.times &&
                     sample.order == task->geometry.order &&

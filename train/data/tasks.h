@@ -20,8 +20,7 @@ typedef struct ups_task {
     bool uneven;         /* the time from frame to frame differs within some trajectory */
     ups_sample_splits splits;
     int64_t patch[UPS_MAX_GRID_DIMS];
-    bool own_points; /* of points that lie anywhere: each sample has other ones */
-    float *places;   /* of points that lie anywhere: where tokens lie, (tokens, d) in [0, 1]; else NULL */
+    float *places;  /* of points that lie anywhere: where tokens lie, (tokens, d) in [0, 1]; else NULL */
     float *offsets; /* of points that all samples share: from there to each of a token's points, (tokens, patch · d), of
                        unit deviation; else NULL */
     double finest_frequency; /* of the decoder's Fourier features: see ups_tasks_open */

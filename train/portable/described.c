@@ -25,6 +25,19 @@ static json_t *text_or_null(const char *text) {
     return text ? json_string(text) : json_null();
 }
 
+/* Where points lie, in the order of the data's file: one after the other. */
+static json_t *describe_points(const ups_points *points) {
+    const int64_t numbers = points->count * points->dims;
+    double *stored = malloc((size_t)numbers * sizeof *stored);
+    if (!stored) return NULL;
+    ups_points_unsort(points, points->dims, sizeof *stored, points->coordinates, stored);
+    json_t *coordinates = json_array();
+    for (int64_t i = 0; i < numbers; i++) json_array_append_new(coordinates, json_real(stored[i]));
+    free(stored);
+    return json_pack("{s:i, s:b, s:o}", "dims", points->dims, "of_each_sample", (int)points->own, "coordinates",
+                     coordinates);
+}
+
 static json_t *describe_fields(const ups_task *task) {
     static const char *const axes[] = {"x", "y", "z"};
     const ups_sample *geometry = &task->geometry;
@@ -50,6 +63,7 @@ static json_t *describe_fields(const ups_task *task) {
     json_object_set_new(fields, "stride", json_integer(stride));
     json_object_set_new(fields, "frames", json_integer(geometry->times));
     json_object_set_new(fields, "time_units", text_or_null(geometry->time_units));
+    if (geometry->points) json_object_set_new(fields, "points", describe_points(geometry->points));
     return fields;
 }
 
@@ -108,6 +122,7 @@ typedef struct told_source {
     char **channel_names, **parameter_names, **axis_names;
     char *time_units, *file;
     const char *files[1];
+    ups_arena *arena; /* of the points, where there are any */
 } told_source;
 
 static void free_texts(char **texts, int64_t count) {
@@ -123,6 +138,7 @@ static void close_told(ups_source *source) {
     free_texts(told->axis_names, told->sample.dims);
     free(told->time_units);
     free(told->file);
+    ups_arena_destroy(told->arena);
     free(told);
 }
 
@@ -168,6 +184,16 @@ static bool are_numbers(const json_t *list, int count) {
     return true;
 }
 
+/* Absent, or the coordinates of as many points as the grid's only axis has. */
+static bool are_points(const json_t *points, const json_t *grid) {
+    if (!points) return true;
+    const json_int_t dims = json_integer_value(json_object_get(points, "dims"));
+    const json_int_t count = json_integer_value(json_array_get(grid, 0));
+    if (dims < 1 || dims > UPS_MAX_POINT_DIMS || json_array_size(grid) != 1 || count > INT32_MAX / dims) return false;
+    return json_is_boolean(json_object_get(points, "of_each_sample")) &&
+           are_numbers(json_object_get(points, "coordinates"), (int)(count * dims));
+}
+
 /* The key of `fields` that is not what it should be; NULL: all are. */
 static const char *find_fault(const json_t *fields, const ups_task_config *task, int64_t most_frames) {
     const json_t *grid = json_object_get(fields, "grid"), *dt = json_object_get(fields, "dt"),
@@ -191,7 +217,7 @@ static const char *find_fault(const json_t *fields, const ups_task_config *task,
     if (json_integer_value(json_object_get(fields, "stride")) != task->stride) return "stride";
     if (json_integer_value(frames) <= task->stride || json_integer_value(frames) > most_frames) return "frames";
     if (units && !json_is_null(units) && !json_is_string(units)) return "time_units";
-    return NULL;
+    return are_points(json_object_get(fields, "points"), grid) ? NULL : "points";
 }
 
 static ups_status fail_to_fit(const char *path, const char *task, const char *key, ups_error *error) {
@@ -214,6 +240,22 @@ static ups_status read_parameters(const ups_safetensors *file, const char *path,
     json_decref(*names);
     *names = NULL;
     return fail_to_fit(path, task, "parameters", error);
+}
+
+/* Points that lie anywhere, as they were trained on. */
+static bool take_points(told_source *told, const json_t *points) {
+    if (!points) return true;
+    const json_t *list = json_object_get(points, "coordinates");
+    const int dims = (int)json_integer_value(json_object_get(points, "dims"));
+    const int64_t numbers = (int64_t)json_array_size(list);
+    told->arena = ups_arena_create(0);
+    if (!told->arena) return false;
+    double *coordinates = UPS_ARENA_ARRAY(told->arena, double, numbers);
+    for (int64_t i = 0; i < numbers; i++) coordinates[i] = json_number_value(json_array_get(list, (size_t)i));
+    ups_points *made = ups_points_create(told->arena, dims, numbers / dims, coordinates, false);
+    made->own = json_is_true(json_object_get(points, "of_each_sample"));
+    told->sample.points = made;
+    return true;
 }
 
 static ups_status make_source(const char *path, const json_t *fields, const json_t *parameters, const char *task,
@@ -246,7 +288,7 @@ static ups_status make_source(const char *path, const json_t *fields, const json
         sample->order = UPS_CHANNELS_FIRST;
     told->time = malloc((size_t)sample->times * sizeof *told->time);
     if (!told->file || !told->channel_names || !told->parameter_names || !told->axis_names || !told->time ||
-        (json_is_string(units) && !told->time_units)) {
+        !take_points(told, json_object_get(fields, "points")) || (json_is_string(units) && !told->time_units)) {
         close_told(&told->source);
         return ups_fail(error, UPS_ERR_MEMORY, "%s: task %s: out of memory", path, task);
     }

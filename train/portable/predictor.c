@@ -183,7 +183,10 @@ typedef struct predicting {
     float *encoded;                                    /* (count, given, tokens, dim) */
     float *latents;                                    /* (count, frames, tokens, dim) */
     float *coordinates;
-    double *times; /* (count, frames) */
+    ups_arena *arena;      /* of what follows, where points lie anywhere */
+    const ups_points **of; /* (count); NULL: there is a grid */
+    float *frame;          /* (elements) */
+    double *times;         /* (count, frames) */
     const double **time, **parameters;
     int64_t done, all; /* frames, each advanced and decoded */
 } predicting;
@@ -204,6 +207,60 @@ static bool all_finite(const float *values, int64_t count) {
     return true;
 }
 
+/* ---- points that lie anywhere ------------------------------------------------------------------------------------
+ * Frames come and go in the order of the data's file; in between they stand in that of the tree (pipeline/points.h). */
+
+/* The points of one trajectory: all trajectories' own, or what its first frame tells in the fields that are called as
+ * coordinates are. */
+static ups_status find_points(const predicting *r, ups_arena *arena, int64_t trajectory, const ups_points **points,
+                              ups_error *error) {
+    const ups_points *trained = r->task->geometry.points;
+    const int64_t channels = r->task->geometry.channels, count = trained->count;
+    *points = trained;
+    if (!trained->own) return UPS_OK;
+    const float *frame = r->asked->frames + trajectory * r->asked->given * r->elements;
+    double *coordinates = UPS_ARENA_ARRAY(arena, double, count * trained->dims);
+    for (int axis = 0; axis < trained->dims; axis++) {
+        int64_t channel = 0;
+        while (channel < channels && strcmp(r->task->source->channel_names[channel], trained->names[axis]) != 0)
+            channel++;
+        if (channel == channels)
+            return ups_fail(error, UPS_ERR_UNSUPPORTED,
+                            "task %s: every trajectory has points of its own, and no field is called '%s' that tells "
+                            "where they lie",
+                            r->task->name, trained->names[axis]);
+        for (int64_t i = 0; i < count; i++)
+            coordinates[i * trained->dims + axis] = (double)frame[i * channels + channel];
+    }
+    *points = ups_points_create(arena, trained->dims, count, coordinates, false);
+    return UPS_OK;
+}
+
+/* Finds the points of all trajectories. */
+static ups_status take_points(predicting *r, ups_error *error) {
+    if (!r->task->geometry.points) return UPS_OK;
+    r->arena = ups_arena_create(0);
+    r->frame = malloc((size_t)r->elements * sizeof *r->frame);
+    if (!r->arena || !r->frame) return ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", r->task->name);
+    r->of = UPS_ARENA_ARRAY(r->arena, const ups_points *, r->asked->count);
+    for (int64_t i = 0; i < r->asked->count; i++) UPS_TRY(find_points(r, r->arena, i, &r->of[i], error));
+    return UPS_OK;
+}
+
+/* ---- encoding, decoding ------------------------------------------------------------------------------------------
+ */
+
+/* The given frames in the task's order of channels, and of points. */
+static void take_frames(predicting *r) {
+    const ups_prediction *asked = r->asked;
+    const int64_t channels = r->task->geometry.channels, frames = asked->count * asked->given;
+    for (int64_t f = 0; r->of && f < frames; f++) {
+        ups_points_sort(r->of[f / asked->given], channels, sizeof *r->frame, asked->frames + f * r->elements, r->frame);
+        ups_frames_from_channels_last(r->task, r->frame, 1, r->given + f * r->elements);
+    }
+    if (!r->of) ups_frames_from_channels_last(r->task, asked->frames, frames, r->given);
+}
+
 /* All frames that are given, together: they fill batches that one trajectory's would not. */
 static ups_status encode(predicting *r, ups_error *error) {
     const ups_prediction *asked = r->asked;
@@ -214,7 +271,8 @@ static ups_status encode(predicting *r, ups_error *error) {
                         "with",
                         r->task->name, (long long)i);
     }
-    ups_frames_from_channels_last(r->task, asked->frames, asked->count * asked->given, r->given);
+    UPS_TRY(take_points(r, error));
+    take_frames(r);
     UPS_TRY(ups_surrogate_encode(r->surrogate, r->given, asked->count * asked->given, r->encoded, error));
     for (int64_t i = 0; i < asked->count; i++) {
         memcpy(r->latents + i * r->frames * r->latent_elements, r->encoded + i * asked->given * r->latent_elements,
@@ -230,6 +288,11 @@ static ups_status decode(predicting *r, ups_error *error) {
         const int64_t left = all - first, frames = left < FRAMES_DECODED_AT_ONCE ? left : FRAMES_DECODED_AT_ONCE;
         UPS_TRY(ups_surrogate_decode(r->surrogate, r->latents + first * r->latent_elements, frames, r->coordinates,
                                      r->points, asked->fields + first * r->points * r->task->geometry.channels, error));
+        for (int64_t f = first; r->of && f < first + frames; f++) {
+            float *fields = asked->fields + f * r->elements;
+            memcpy(r->frame, fields, (size_t)r->elements * sizeof *fields);
+            ups_points_unsort(r->of[f / r->frames], r->task->geometry.channels, sizeof *fields, r->frame, fields);
+        }
         UPS_TRY(go_on(r, frames, error));
     }
     return UPS_OK;
@@ -274,6 +337,8 @@ static void release(predicting *r) {
     free(r->times);
     free(r->time);
     free(r->parameters);
+    free(r->frame);
+    ups_arena_destroy(r->arena);
 }
 
 static ups_status check(const ups_predictor *p, const ups_prediction *asked, ups_error *error) {
@@ -297,6 +362,11 @@ static ups_status check(const ups_predictor *p, const ups_prediction *asked, ups
                                 task->geometry.dims);
             }
             points *= grids[g][a];
+            if (!task->geometry.points || grids[g][a] == task->geometry.grid[a]) continue;
+            return ups_fail(error, UPS_ERR_ARGUMENT,
+                            "task %s: the model was trained on %lld points that lie anywhere, and frames of %lld are "
+                            "others; a prediction has the points that it was trained on",
+                            task->name, (long long)task->geometry.grid[a], (long long)grids[g][a]);
         }
     }
     return UPS_OK;
