@@ -60,6 +60,14 @@ static void draw_field(const ups_figure *figure, ups_plot *plot, const ups_field
     plot->y.bare = true;
 }
 
+/* The scale that is given, or one of the fields alone. */
+static ups_colour_scale scale_of(const ups_comparison *c, const ups_colour_scale *given, ups_colour_map map,
+                                 const ups_field *fields, int count) {
+    ups_colour_scale scale = given ? *given : ups_colour_scale_of(map, fields, count);
+    scale.outside = c->outside;
+    return scale;
+}
+
 static void draw_comparison_row(const ups_figure *figure, const ups_comparison *c, int index, ups_rectangle area) {
     const ups_comparison_row *row = &c->rows[index];
     const bool first = index == 0, last = index == c->row_count - 1;
@@ -75,14 +83,13 @@ static void draw_comparison_row(const ups_figure *figure, const ups_comparison *
     }
     if (row->given) {
         given.values = row->given;
-        const ups_colour_scale scale = ups_colour_scale_of(UPS_COLOURS_SEQUENTIAL, &given, 1);
+        const ups_colour_scale scale = scale_of(c, NULL, UPS_COLOURS_SEQUENTIAL, &given, 1);
         draw_field(figure, &plot, &given, &scale, first ? c->given_name : NULL, true);
     }
     shown[0].values = row->prediction;
     shown[1].values = row->truth;
     /* one scale for both: a prediction that blew up must not hide behind the truth's */
-    const ups_colour_scale scale =
-        c->values ? *c->values : ups_colour_scale_of(UPS_COLOURS_SEQUENTIAL, shown, row->truth ? 2 : 1);
+    const ups_colour_scale scale = scale_of(c, c->values, UPS_COLOURS_SEQUENTIAL, shown, row->truth ? 2 : 1);
     draw_field(figure, &plot, &shown[0], &scale, first ? c->prediction_name : NULL, !row->truth);
     if (!row->truth) return;
     draw_field(figure, &plot, &shown[1], &scale, first ? c->truth_name : NULL, true);
@@ -91,7 +98,7 @@ static void draw_comparison_row(const ups_figure *figure, const ups_comparison *
     difference.minus = row->truth;
     char title[ERROR_TITLE];
     name_error(title, row->nrmse > 0 ? row->nrmse : nrmse_of(&difference, row->truth), first);
-    const ups_colour_scale errors = c->errors ? *c->errors : ups_colour_scale_of(UPS_COLOURS_DIVERGING, &difference, 1);
+    const ups_colour_scale errors = scale_of(c, c->errors, UPS_COLOURS_DIVERGING, &difference, 1);
     draw_field(figure, &plot, &difference, &errors, title, true);
 }
 

@@ -25,6 +25,7 @@ typedef struct ups_comparison {
     int row_count;
     int64_t height, width, row_stride, column_stride;
     ups_axis x, y;
+    bool outside;   /* what is NaN in the truth lies outside of the domain */
     bool stretched; /* the axes have different units (space and time): the plots' shape is free */
     const ups_colour_scale *values,
         *errors; /* of all rows, and of what else is shown like them; NULL: each row's own */

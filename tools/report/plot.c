@@ -255,7 +255,8 @@ void ups_plot_field(const ups_figure *figure, const ups_plot *plot, const ups_fi
     const bool upward = plot->y.low < plot->y.high;
     uint32_t colours[COLOURS + 1];
     for (int i = 0; i <= COLOURS; i++) colours[i] = pixel_of(ups_colour_of(scale->map, (float)i / COLOURS));
-    const uint32_t missing = pixel_of(ups_colour_of(scale->map, NAN));
+    const ups_colour blank = {255, 255, 255};
+    const uint32_t missing = pixel_of(scale->outside ? blank : ups_colour_of(scale->map, NAN));
     for (int64_t y = 0; y < height && bytes; y++) {
         uint32_t *line = (uint32_t *)(void *)(bytes + y * cairo_image_surface_get_stride(image));
         int64_t row[2], column[2];
@@ -271,7 +272,8 @@ void ups_plot_field(const ups_figure *figure, const ups_plot *plot, const ups_fi
 
 void ups_plot_colour_bar(const ups_figure *figure, const ups_plot *plot, const ups_colour_scale *scale) {
     const ups_rectangle *beside = &plot->area;
-    const double grey = scale->missing ? UPS_PLOT_BAR + 8 : 0; /* height that the grey takes */
+    const bool missing = scale->missing && !scale->outside;
+    const double grey = missing ? UPS_PLOT_BAR + 8 : 0; /* height that the grey takes */
     const ups_plot bar = {
         .area = {beside->x + beside->width + UPS_PLOT_BAR_GAP, beside->y, UPS_PLOT_BAR, beside->height - grey},
         .y = {.low = scale->low, .high = scale->high}};
@@ -281,7 +283,7 @@ void ups_plot_colour_bar(const ups_figure *figure, const ups_plot *plot, const u
     ups_plot_field(figure, &bar, &ramp, &(ups_colour_scale){.map = scale->map, .low = 0, .high = 1});
     draw_frame(figure, &bar.area);
     draw_y_axis(figure, &bar, true);
-    if (!scale->missing) return;
+    if (!missing) return;
     const ups_rectangle box = {bar.area.x, beside->y + beside->height - UPS_PLOT_BAR, UPS_PLOT_BAR, UPS_PLOT_BAR};
     const ups_text_style style = {.size = UPS_PLOT_TEXT, .colour = ups_plot_soft};
     cairo_rectangle(figure->cairo, box.x, box.y, box.width, box.height);

@@ -64,6 +64,7 @@ typedef struct ups_field {
 typedef struct ups_colour_scale {
     ups_colour_map map;
     double low, high;
+    bool outside; /* what is NaN or infinite lies outside of the domain, and stays white */
     bool missing; /* some values are NaN or infinite: the bar shows their grey as well */
 } ups_colour_scale;
 

@@ -118,7 +118,8 @@ static ups_status draw_frames(const ups_rollout_subject *s, ups_error *error) {
         rows[i] = (ups_comparison_row){.name = r->frames > 2 ? names[i] : NULL,
                                        .prediction = ups_rollout_frame(s, s->rollout->prediction, chosen[i]),
                                        .truth = truth ? ups_rollout_frame(s, s->rollout->truth, chosen[i]) : NULL,
-                                       .given = given};
+                                       .given = given,
+                                       .nrmse = truth ? ups_rollout_frame_nrmse(s, chosen[i]) : 0};
     }
     ups_comparison comparison = ups_rollout_frames_comparison(s, labels);
     comparison.given_name = given ? given_name : NULL;

@@ -2,6 +2,7 @@
 
 #include "base/files.h"
 #include "tools/report/rollouts/raster.h"
+#include <math.h>
 #include <stdio.h>
 
 static int dims_of(const ups_rollouts *rollouts) {
@@ -16,6 +17,20 @@ static int64_t middle_plane(const ups_rollouts *rollouts) {
 const float *ups_rollout_frame(const ups_rollout_subject *s, const float *frames, int64_t frame) {
     const int64_t channels = s->rollouts->task->geometry.channels;
     return frames + (frame * s->rollouts->points + middle_plane(s->rollouts)) * channels + s->channel;
+}
+
+double ups_rollout_frame_nrmse(const ups_rollout_subject *s, int64_t frame) {
+    if (!s->on_points || !s->on_points->truth) return 0;
+    const int64_t channels = s->rollouts->task->geometry.channels, points = s->on_points->sample.points->count;
+    const float *prediction = s->on_points->prediction + frame * points * channels + s->channel;
+    const float *truth = s->on_points->truth + frame * points * channels + s->channel;
+    double errors = 0, squares = 0;
+    for (int64_t i = 0; i < points * channels; i += channels) {
+        const double error = (double)prediction[i] - (double)truth[i];
+        errors += error * error;
+        squares += (double)truth[i] * (double)truth[i];
+    }
+    return sqrt(errors / squares);
 }
 
 int64_t ups_rollout_shown_frames(const ups_rollouts *rollouts) {
@@ -47,6 +62,7 @@ ups_comparison ups_rollout_frames_comparison(const ups_rollout_subject *s, char 
     return (ups_comparison){.title = s->title,
                             .prediction_name = "prediction",
                             .truth_name = "truth",
+                            .outside = s->on_points != NULL,
                             .height = r->grid[1],
                             .width = r->grid[0],
                             .row_stride = row_stride,
@@ -77,11 +93,12 @@ static void name_subject(ups_rollout_subject *s) {
 
 /* Every field of one trajectory that changes in time. */
 static ups_status draw_fields(const ups_rollout_drawings *drawings, const ups_rollouts *rollouts, int64_t index,
-                              ups_rollout_draw draw, ups_error *error) {
+                              const ups_rollout *on_points, ups_rollout_draw draw, ups_error *error) {
     for (int64_t c = 0; c < rollouts->task->geometry.channels; c++) {
         if (!rollouts->solution[c]) continue;
         ups_rollout_subject s = {.rollouts = rollouts,
                                  .rollout = &rollouts->list[index],
+                                 .on_points = on_points,
                                  .channel = c,
                                  .directory = drawings->directory,
                                  .page = drawings->page,
@@ -100,12 +117,12 @@ ups_status ups_rollout_each_subject(const ups_rollout_drawings *drawings, const 
     if (drawings->directory) UPS_TRY(ups_make_directories(drawings->directory, error));
     for (int64_t i = 0; i < rollouts->count; i++) {
         if (!rollouts->task->geometry.points) {
-            UPS_TRY(draw_fields(drawings, rollouts, i, draw, error));
+            UPS_TRY(draw_fields(drawings, rollouts, i, NULL, draw, error));
             continue;
         }
         ups_rollout_raster raster;
         UPS_TRY(ups_rollout_raster_make(rollouts, i, &raster, error));
-        ups_status status = draw_fields(drawings, &raster.rollouts, 0, draw, error);
+        ups_status status = draw_fields(drawings, &raster.rollouts, 0, &rollouts->list[i], draw, error);
         ups_rollout_raster_free(&raster);
         if (status != UPS_OK) return status;
     }

@@ -8,6 +8,7 @@
 typedef struct ups_rollout_subject {
     const ups_rollouts *rollouts;
     const ups_rollout *rollout;
+    const ups_rollout *on_points; /* what `rollout` was drawn from where points lie anywhere; else NULL */
     int64_t channel;
     const char *directory, *field;
     ups_html *page; /* that pictures go to; NULL: they are files */
@@ -39,6 +40,8 @@ void ups_rollout_picture_path(const ups_rollout_subject *subject, const char *ki
 /* The field in a frame of the rollout's prediction or truth; in 3D in the middle plane along z. Points are `channels`
  * apart along the last axis. */
 const float *ups_rollout_frame(const ups_rollout_subject *subject, const float *frames, int64_t frame);
+/* nRMSE of a frame of points that lie anywhere, which the picture's own cells would give another one; 0 of a grid. */
+double ups_rollout_frame_nrmse(const ups_rollout_subject *subject, int64_t frame);
 /* Frames that there are to be shown: with a truth, where there is any. */
 int64_t ups_rollout_shown_frames(const ups_rollouts *rollouts);
 
