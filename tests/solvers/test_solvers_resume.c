@@ -13,7 +13,9 @@ static ups_datagen_request request_for(const char *solver, const char *path, int
     ups_datagen_request request = {.solver = ups_solver_find(solver), .samples = 60, .threads = threads, .path = path};
     assert_non_null(request.solver);
     ups_solver_setup_begin(request.solver, &request.setup);
-    request.setup.resolution = strcmp(solver, "burgers1d") == 0 ? 512 : request.solver->minimum_resolution > 4 ? 16 : 32;
+    request.setup.resolution = strcmp(solver, "burgers1d") == 0         ? 512
+                               : request.solver->minimum_resolution > 4 ? 16
+                                                                        : 32;
     request.setup.steps = 6;
     request.setup.seed = 7;
     return request;
