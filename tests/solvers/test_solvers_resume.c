@@ -13,7 +13,9 @@ static ups_datagen_request request_for(const char *solver, const char *path, int
     ups_datagen_request request = {.solver = ups_solver_find(solver), .samples = 60, .threads = threads, .path = path};
     assert_non_null(request.solver);
     ups_solver_setup_begin(request.solver, &request.setup);
-    request.setup.resolution = strcmp(solver, "burgers1d") == 0 ? 512 : 32;
+    request.setup.resolution = strcmp(solver, "burgers1d") == 0         ? 512
+                               : request.solver->minimum_resolution > 4 ? 16
+                                                                        : 32;
     request.setup.steps = 6;
     request.setup.seed = 7;
     return request;
@@ -65,10 +67,11 @@ static bool ends_before(pid_t child, double seconds) {
 /* Moments are drawn from the time that an undisturbed run takes, and from less when runs turn out to be faster. A file
  * is there as soon as it has its name: a process may still be killed after that. */
 static void killed_at_any_moment_it_ends_with_the_same_bytes(void **state) {
-    static const char *const solvers[] = {"burgers1d", "diffreact2d"}; /* one array; a group a sample */
+    static const char *const solvers[] = {"burgers1d", "diffreact2d",
+                                          "transport_mesh2d"}; /* one array; a group a sample; a mesh */
     enum { KILLS = 12, MOST_RUNS = 400 };
     const ups_random stream = ups_random_stream(1, UPS_RANDOM_TEST, 0);
-    for (int s = 0; s < 2; s++) {
+    for (size_t s = 0; s < sizeof solvers / sizeof *solvers; s++) {
         const char *whole = scratch("whole.h5"), *killed = scratch("killed.h5");
         ups_datagen_request request = request_for(solvers[s], whole, 2);
         double longest = must_run(&request).seconds;

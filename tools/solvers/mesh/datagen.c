@@ -73,9 +73,10 @@ static void describe(const ups_solver_setup *setup, const void *plan, ups_file_l
 
 /* ---- what a sample begins as ---- */
 
-enum { LEAST_BUMPS = 3, MOST_BUMPS = 6 };
+enum { LEAST_BUMPS = 4, MOST_BUMPS = 8 };
 static const double least_width = 0.04, largest_width = 0.1; /* of a bump: its standard deviation */
 static const double least_height = 0.5, largest_height = 1.0;
+static const double farthest = 0.8;    /* of their centres along the flow, which carries them out on the right */
 static const double inlet_layer = 0.1; /* over this length from the inlet, u rises from 0 */
 
 typedef struct bump {
@@ -85,7 +86,7 @@ typedef struct bump {
 /* The next bump whose centre is not in an obstacle; *drawn counts the numbers used. */
 static bump draw_bump(ups_random stream, const ups_obstacles *obstacles, uint64_t *drawn) {
     for (;; *drawn += 4) {
-        const double x = ups_random_uniform(stream, *drawn), y = ups_random_uniform(stream, *drawn + 1);
+        const double x = farthest * ups_random_uniform(stream, *drawn), y = ups_random_uniform(stream, *drawn + 1);
         if (ups_obstacles_distance(obstacles, x, y) < 0.0) continue;
         const double width = ups_random_uniform(stream, *drawn + 2);
         const double height = 2.0 * ups_random_uniform(stream, *drawn + 3) - 1.0;
@@ -162,13 +163,13 @@ const ups_solver ups_transport_mesh2d = {
         "(left),\n"
         "du/dn = 0 on all other borders. v is the potential flow from left to right, the same for all times. Linear\n"
         "finite elements, stabilised along streamlines (SUPG), and Crank-Nicolson in time; second order in space and\n"
-        "time. u begins as three to six Gaussian bumps. --resolution is the inverse spacing of points. The mesh and\n"
+        "time. u begins as four to eight Gaussian bumps. --resolution is the inverse spacing of points. The mesh and\n"
         "its obstacles are drawn from the seed; all samples of a file share them.",
     .parameters = parameters,
     .parameter_count = PARAMETER_COUNT,
     .default_resolution = 32,
     .minimum_resolution = 16,
-    .maximum_resolution = 1024,
+    .maximum_resolution = 512,
     .default_steps = 21,
     .dims = 2,
     .describe = describe,

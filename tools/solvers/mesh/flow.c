@@ -115,11 +115,13 @@ ups_status ups_flow_through(const ups_mesh *mesh, const ups_sparse *pattern, dou
     ups_status status = ups_flow_potential(mesh, pattern, UPS_ON_LEFT | UPS_ON_RIGHT, phi, error);
     if (status == UPS_OK) {
         ups_flow_velocity(mesh, phi, UPS_ON_BOTTOM | UPS_ON_TOP, vx, vy, phi + rows);
+        for (size_t i = 0; i < rows; i++) {
+            if (mesh->border[i] < UPS_ON_OBSTACLE && (mesh->border[i] & (UPS_ON_LEFT | UPS_ON_RIGHT))) vy[i] = 0.0;
+        }
         const double mean = mean_speed(mesh, vx, vy);
         for (size_t i = 0; i < rows; i++) {
             vx[i] /= mean;
             vy[i] /= mean;
-            if (mesh->border[i] < UPS_ON_OBSTACLE && (mesh->border[i] & (UPS_ON_LEFT | UPS_ON_RIGHT))) vy[i] = 0.0;
         }
     }
     free(phi);

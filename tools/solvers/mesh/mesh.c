@@ -10,7 +10,7 @@
 static const uint32_t stream_of_points = UINT32_MAX - 1; /* the obstacles have the last (obstacles.c) */
 /* In spacings: how far points are moved at random, and how near to a border they may come. Half a spacing is the least
  * that keeps the edges along a border in the triangulation. */
-static const double jitter = 0.25, least_distance = 0.6;
+static const double jitter = 0.4, least_distance = 0.6;
 enum { SMOOTHINGS = 4, LEAST_ON_CIRCLE = 12 };
 
 /* A point while the mesh is made. */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 static const double tolerance = 1e-10;
-static const double share_of_crossing = 0.25, share_of_spreading = 0.1; /* what a step may last */
+static const double share_of_crossing = 0.5, share_of_spreading = 0.1; /* what a step may last */
 
 /* What a cell's integrals need. */
 typedef struct cell_flow {

@@ -23,7 +23,7 @@ typedef struct ups_transport {
     double *b, *scratch;
 } ups_transport;
 
-/* The longest step that keeps the error in time below that in space: a quarter of the time in which flow crosses a
+/* The longest step that keeps the error in time below that in space: half of the time in which flow crosses a
  * cell, and a tenth of that in which something `width` wide spreads by as much. */
 double ups_transport_longest_step(const ups_transport_problem *problem, double width);
 
