@@ -111,10 +111,10 @@ def make_cache(directory, *options):
     return np.fromfile(os.path.join(directory, "expected.f16"), "<f2").reshape(CACHE_SHAPE)
 
 
-def dump(path, sample=0, way="threads"):
+def dump(path, sample=0, way="threads", *options):
     """The array that `ups data dump` writes, or the sentence it failed with."""
     with tempfile.TemporaryDirectory(prefix="ups-dump-") as folder:
-        done = ups("data", "dump", path, "--sample", sample, "--io", way, "-o", folder + "/dump.npy")
+        done = ups("data", "dump", path, "--sample", sample, "--io", way, *options, "-o", folder + "/dump.npy")
         return np.load(folder + "/dump.npy") if done.returncode == 0 else f"exit {done.returncode}: {done.stderr.strip()}"
 
 
