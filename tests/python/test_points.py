@@ -94,6 +94,7 @@ def test_fields_are_those_of_h5py_in_the_order_of_the_file(tmp_path, own):
             assert facts["points"]["box"] == {"x": [box[:, 0].min(), box[:, 0].max()], "y": [box[:, 1].min(), box[:, 1].max()]}
         for i in (0, SAMPLES - 1):
             np.testing.assert_array_equal(dump(path, i), channels_of(f, i))
+            np.testing.assert_array_equal(package.open(path)[i], channels_of(f, i))
 
 
 def test_formats_of_ones_own_have_points_too(tmp_path):

@@ -89,9 +89,10 @@ static bool is_directory(const char *path) {
 /* As `layout` says, or by what they hold where that is NULL. */
 static ups_status open_source(const char *const *paths, int64_t count, const char *layout, ups_source **source,
                               ups_error *error) {
-    if (!layout) return ups_layout_open_many(paths, count, NULL, source, error);
     ups_mapping mapping;
-    ups_layout_options options = {.mapping = &mapping, .points_as_stored = true};
+    ups_layout_options options = {.points_as_stored = true};
+    if (!layout) return ups_layout_open_many(paths, count, &options, source, error);
+    options.mapping = &mapping;
     ups_arena *arena = ups_arena_create(0);
     ups_status status = arena ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "no memory for the layout");
     if (status == UPS_OK) status = ups_mapping_parse("the layout", layout, arena, &mapping, error);
