@@ -18,7 +18,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from commands import TREE
+from commands import TREE, must
 from tiny_run import CONFIG
 
 try:
@@ -555,3 +555,30 @@ def test_a_task_that_is_called_as_a_method_or_a_part_is_told_apart_or_refused(ru
         assert set(model.state_dict()) == set(load_file(path))
         expected, truth, parameters, _ = rollouts(runs, runs.path("called-" + name), name)
         agree(predict(model.train().eval(), name, truth[:, 0], parameters), expected)
+
+
+# ---- points that lie anywhere ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operator", [
+    {"core": "stack", "positions": "rotary"}, {"core": "unet", "depths": [1, 1, 1], "positions": "rotary"}, {"core": "stack", "positions": "borders"},
+    {"core": "stack", "attention": "window", "window": [4], "positions": "none"}, {"core": "stack", "positions": "learned"}], ids=str)
+def test_fields_on_a_mesh_are_predicted_at_its_points(tmp_path, operator):
+    must("datagen", "transport_mesh2d", "-o", tmp_path / "mesh.h5", "-n", SAMPLES, "-r", 16, "--steps", 6, "-q")
+    text = on_grid(names=("mesh",), **operator).format(output=tmp_path / "run", data=tmp_path)
+    (tmp_path / "mesh.yaml").write_text(text)
+    must("train", tmp_path / "mesh.yaml", "-q")
+    must("rollout", tmp_path / "run", "-o", tmp_path / "r.h5", "-q")
+    must("export", tmp_path / "run", "-o", tmp_path / "model.safetensors", "-q")
+    model = ups.pytorch.load(tmp_path / "model.safetensors", dtype=torch.float64)
+    with h5py.File(tmp_path / "r.h5") as r, h5py.File(tmp_path / "mesh.h5") as f:
+        rows = [int(name.split("[")[1][:-1]) for name in r.attrs["ups.samples"].split(", ")]
+        first = np.stack([f["u"][:][rows, 0], f["vx"][:][rows], f["vy"][:][rows]], -1)
+        parameters = {name: f.attrs[name] for name in model.tasks["mesh"].parameters}
+        with torch.no_grad():
+            predicted = model.predict(first, "mesh", parameters)[..., 0].numpy()
+        scale = np.abs(r["u"][:]).max()
+        assert np.abs(predicted - r["u"][:]).max() < 2e-4 * scale
+        assert np.abs(r["u"][:, -1] - r["u"][:, 0]).max() > 0.05 * scale  # it moves
+    with pytest.raises(ValueError, match="leave coordinates out"):
+        model.decode(model.encode(torch.as_tensor(first), "mesh"), "mesh", coordinates=[[0.5]])

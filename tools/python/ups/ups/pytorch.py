@@ -381,6 +381,25 @@ def centres(counts, dtype=torch.float64, device=None):
     return torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).reshape(-1, len(counts))
 
 
+def halved(places):
+    """The order in which points (N, d) are halved again and again, at the largest power of two below their number: by the axis along which a part of
+    the whole is longest, whose sides shrink by half with each level."""
+    side, axes = places.amax(0) - places.amin(0), {}
+    for level in range((len(places) - 1).bit_length(), 0, -1):
+        axes[level] = int(side.argmax())
+        side[axes[level]] /= 2
+
+    def order(index):
+        if len(index) < 2:
+            return index
+        level = (len(index) - 1).bit_length()
+        index = index.sort().values  # of equal coordinates the file's order decides
+        index = index[places[index, axes[level]].argsort(stable=True)]
+        return torch.cat([order(index[:1 << level - 1]), order(index[1 << level - 1:])])
+
+    return order(torch.arange(len(places)))
+
+
 def fourier(places, frequencies):
     """(…, d·(1 + 2 F)): places, then the sines and the cosines of each frequency."""
     turns = [2 * math.pi * f * places for f in frequencies]
@@ -399,12 +418,12 @@ def along(x, axis, index):
 class TokenGrid(nn.Module):
     """Cells that tokens lie in, what that makes of mixing them, and the tables for it. Nothing is learned."""
 
-    def __init__(self, cells, periodic, head_width=0, modes=0, window=0):
+    def __init__(self, cells, periodic, head_width=0, modes=0, window=0, places=None):
         super().__init__()
         self.cells, self.periodic, self.window = tuple(cells), periodic, window
         self.border = "periodic" if periodic else "padded"
         if head_width:
-            self.keep_angles(head_width // 2)
+            self.keep_angles(head_width // 2, places)
         if modes:
             self.keep_waves(modes)
         if window:
@@ -419,7 +438,14 @@ class TokenGrid(nn.Module):
 
     # Rotary places: the k-th pair of an axis goes round k times in its period.
 
-    def keep_angles(self, pairs):
+    def keep_angles(self, pairs, places):
+        if places is not None:  # (tokens, d) in [0, 1], of points that lie anywhere
+            each = pairs // places.shape[1]
+            turns = math.pi * places[:, :, None] * torch.arange(1, each + 1)
+            angles = functional.pad(turns.flatten(1), (0, pairs - each * places.shape[1]))
+            self.keep("cosines", angles.cos())
+            self.keep("sines", angles.sin())
+            return
         each, dims = pairs // len(self.cells), len(self.cells)
         angles = torch.zeros(*self.cells, pairs, dtype=torch.float64)
         for axis, (n, period) in enumerate(zip(self.cells, self.periods())):
@@ -533,15 +559,39 @@ class TokenGrid(nn.Module):
 class Domain(nn.Module):
     """The grid of a task's fields: normalisation, patches, and reading between points. Its numbers are those that the file tells."""
 
-    def __init__(self, grid, patch, periodic, statistics):
+    def __init__(self, grid, patch, periodic, statistics, points=None):
         super().__init__()
         self.grid, self.patch, self.periodic, self.dims = tuple(grid), tuple(patch), periodic, len(grid)
         self.cells = tuple(-(-n // p) for n, p in zip(grid, patch))
+        self.place_dims = points["dims"] if points else self.dims
+        self.places = None  # (tokens, d) of points that lie anywhere; of a grid they follow from its cells
+        if points:
+            self.take_points(torch.tensor(points["coordinates"], dtype=torch.float64).reshape(-1, self.place_dims))
         mean, scale = torch.tensor(statistics, dtype=torch.float64).T
         self.register_buffer("mean", mean, persistent=False)
         self.register_buffer("scale", scale, persistent=False)
         self.channels = len(mean)
         self.numbers = math.prod(patch) * self.channels  # of a patch
+
+    def take_points(self, points):
+        """The order of points, and where the tokens lie that have a patch of them each."""
+        order, patch = halved(points), self.patch[0]
+        self.register_buffer("order", order, persistent=False)
+        self.register_buffer("stored", order.argsort(), persistent=False)
+        low, extent = points.amin(0), (points.amax(0) - points.amin(0)).max()
+        last = torch.arange(self.cells[0] * patch).clamp(max=len(points) - 1)
+        scaled = ((points[order] - low) / (extent if extent > 0 else 1))[last].reshape(self.cells[0], patch, -1)
+        self.places = scaled.mean(1)
+        offsets = (scaled - self.places[:, None]).flatten(1)
+        deviation = offsets.square().mean().sqrt()
+        self.register_buffer("offsets", offsets / (deviation if deviation > 0 else 1), persistent=False)
+
+    def sorted(self, field):
+        """(B, *grid, channels) with points that lie anywhere in the order of their tree; and back."""
+        return field if self.places is None else field[:, self.order]
+
+    def unsorted(self, field):
+        return field if self.places is None else field[:, self.stored]
 
     def normalise(self, fields):
         return (fields - self.mean) * self.scale
@@ -755,11 +805,11 @@ class Operator(Parts):
         parts["norm"] = source.norm("operator.norm", hidden)
         if on_grid:
             if options["positions"] in ("borders", "rotary"):
-                for d in sorted({domain.dims for domain in domains.values() if not domain.periodic}):
+                for d in sorted({domain.place_dims for domain in domains.values() if not domain.periodic}):
                     parts[f"position{d}d"] = linear(f"position{d}d", d * (1 + 2 * len(POSITION_FREQUENCIES)), hidden)
             for name, task in tasks.items():
                 refuse_name(source, name, parts)
-                parts[name] = own_part(source, name, task, options)
+                parts[name] = own_part(source, name, task, options, domains[name])
         else:
             parts |= {"input": linear("input", dim, hidden), "output": linear("output", hidden, dim)}
             if options["update_norm"] == "layer_norm":
@@ -801,8 +851,10 @@ class Operator(Parts):
         x = own["input"](z) + sum(own[f"earlier{j}"](change) for j, change in enumerate(changes, 1))
         if "positions" in own:
             x = x + own["positions"].weight
-        elif f"position{domain.dims}d" in self and not domain.periodic:
-            x = x + self[f"position{domain.dims}d"](domain.place_features)
+        elif f"position{domain.place_dims}d" in self and not domain.periodic:
+            x = x + self[f"position{domain.place_dims}d"](domain.place_features)
+            if "offsets" in own:
+                x = x + own["offsets"](domain.offsets)
         x = self["norm"](self.core(x, domain.levels, known))
         update = own["output"](x) + own["skip"](z) + sum(own[f"trend{j}"](change) for j, change in enumerate(changes, 1))
         update = (update * measured.change).unflatten(-1, (task.bundle, -1)).transpose(1, 2)  # (B, bundle, tokens, dim)
@@ -871,13 +923,15 @@ def core_of(source, options, domains, condition, on_grid):
     return parts
 
 
-def own_part(source, name, task, options):
+def own_part(source, name, task, options, domain):
     """What a task whose tokens are cells has for itself. Buffers were measured, and are not learned."""
     name, hidden, width = f"operator.{name}", options["hidden"], task.bundle * task.dim
     parts = {"input": source.linear(f"{name}.input", task.dim, hidden), "output": source.linear(f"{name}.output", hidden, width), "skip": source.linear(f"{name}.skip", task.dim, width)}
     for j in range(1, task.history):
         parts[f"earlier{j}"] = source.linear(f"{name}.earlier{j}", task.dim, hidden, bias=False)
         parts[f"trend{j}"] = source.linear(f"{name}.trend{j}", task.dim, width, bias=False)
+    if domain.places is not None and options["positions"] in ("borders", "rotary"):
+        parts["offsets"] = source.linear(f"{name}.offsets", domain.offsets.shape[1], hidden, bias=False)
     if options["positions"] == "learned":
         parts["positions"] = source.weight(f"{name}.positions", task.tokens, hidden)
     by_stride = {f"stride{stride}": Parts() for stride in task.strides}
@@ -926,7 +980,10 @@ class Surrogate(nn.Module):
         for task in config["tasks"]:
             name, fields = task["name"], told(f"{task['name']}.fields")
             patch = task["patch"] * len(fields["grid"]) if len(task["patch"]) == 1 else task["patch"]
-            domains[name] = domain = Domain(fields["grid"], patch, fields["periodic"], told(f"{name}.normalisation"))
+            points = fields.get("points")
+            if points and points["of_each_sample"]:
+                raise ModelError(f"{source.path}: every trajectory of task '{name}' has points of its own, whose order this module does not find; ups.Model predicts with such models")
+            domains[name] = domain = Domain(fields["grid"], patch, fields["periodic"], told(f"{name}.normalisation"), points)
             latent_dims[name] = source.width(f"encoder.{name}.patch.weight", 0) if on_grid else model["dim"]
             parameters = told(f"{name}.parameters")
             names, scales = (parameters, None) if isinstance(parameters, list) else (parameters["names"], parameters.get("scale"))
@@ -937,9 +994,10 @@ class Surrogate(nn.Module):
                 name, tuple(fields["channels"]), tuple(fields["grid"]), tuple(fields["axes"]), tuple(fields["low"]), tuple(fields["high"]), fields["periodic"], fields["dt"],
                 fields.get("time_units"), fields["frames"], fields["stride"], tuple(task["strides"]), steps, tuple(names), options["history"] if several else 1,
                 options["bundle"] if several else 1, steps < 2, math.prod(domain.cells) if on_grid else model["tokens"], latent_dims[name])
-            domain.levels = nn.ModuleList(token_grids(domain.cells if on_grid else (model["tokens"],), on_grid and domain.periodic, options, on_grid))
+            domain.levels = nn.ModuleList(token_grids(domain.cells if on_grid else (model["tokens"],), on_grid and domain.periodic, options, on_grid, domain.places))
             if on_grid and not domain.periodic:
-                domain.register_buffer("place_features", fourier(centres(domain.cells), POSITION_FREQUENCIES), persistent=False)
+                places = centres(domain.cells) if domain.places is None else domain.places
+                domain.register_buffer("place_features", fourier(places, POSITION_FREQUENCIES), persistent=False)
         self.parameter_count = max(map(len, self.scales.values()))
         if on_grid:
             self.encoder, self.decoder = PatchEncoder(source, model, domains, latent_dims), PatchDecoder(source, model, domains, latent_dims)
@@ -983,7 +1041,7 @@ class Surrogate(nn.Module):
         if fields.ndim <= len(wanted) or tuple(fields.shape[-len(wanted):]) != wanted:
             raise ValueError(f"fields of task '{task.name}' are (B, {', '.join(map(str, wanted))}): samples, grid ({', '.join(task.axes)}) and channels ({', '.join(task.channels)}); these are {tuple(fields.shape)}")
         before, domain = fields.shape[:-len(wanted)], self.domains[task.name]
-        latents = self.encoder(task.name, domain, domain.normalise(fields.reshape(-1, *wanted)))
+        latents = self.encoder(task.name, domain, domain.normalise(domain.sorted(fields.reshape(-1, *wanted))))
         if self.bound > 0:
             latents = self.bound * torch.asinh(latents / self.bound)
         return latents.reshape(*before, *latents.shape[1:])
@@ -995,13 +1053,15 @@ class Surrogate(nn.Module):
         latents = self.latents_of(task, latents)
         before, domain = latents.shape[:-2], self.domains[task.name]
         if coordinates is not None:
+            if domain.places is not None:
+                raise ValueError(f"the points of task '{task.name}' lie anywhere, and its fields are known at them alone; leave coordinates out")
             coordinates = torch.as_tensor(coordinates).to(latents.device)
             if coordinates.ndim != 2 or coordinates.shape[1] != len(task.grid):
                 raise ValueError(f"coordinates of task '{task.name}' are (Q, {len(task.grid)}), in [0, 1] along {', '.join(task.axes)}; these are {tuple(coordinates.shape)}")
         latents = latents.reshape(-1, *latents.shape[-2:])
         if self.bound > 0:
             latents = self.bound * torch.sinh(latents / self.bound)
-        fields = domain.physical(self.decoder(task.name, domain, latents, coordinates))
+        fields = domain.unsorted(domain.physical(self.decoder(task.name, domain, latents, coordinates)))
         return fields.reshape(*before, *fields.shape[1:])
 
     def advance(self, latents, task=None, parameters=None, dt=None, stride=None):
@@ -1087,7 +1147,7 @@ class Surrogate(nn.Module):
         return torch.stack(scaled + [like.new_zeros(batch)] * (self.parameter_count - len(scaled)), 1) if self.parameter_count else like.new_zeros(batch, 0)
 
 
-def token_grids(cells, periodic, options, on_grid):
+def token_grids(cells, periodic, options, on_grid, places=None):
     """A task's tokens, and the coarser grids that a unet merges them to. A fixed number of tokens counts as a line."""
     turns, grids = set(mixing_of(options)), []
     how = attending(options, on_grid)
@@ -1095,7 +1155,9 @@ def token_grids(cells, periodic, options, on_grid):
         grids.append(TokenGrid(
             cells, periodic, head_width=options["hidden"] // options["heads"] if how.rotary and "attention" in turns else 0,
             modes=modes_at(by_axes(options["modes"], len(cells)), level) if "spectral" in turns else 0,
-            window=by_axes(options["window"], len(cells)) if how.windows and "attention" in turns else 0))
+            window=by_axes(options["window"], len(cells)) if how.windows and "attention" in turns else 0, places=places))
+        if places is not None:
+            places = grids[-1].coarsen(places[None])[0]
         cells = grids[-1].coarser()
     return grids
 
