@@ -17,27 +17,27 @@ typedef struct golden {
 
 static const golden cases[] = {
     {3, /* 1D */
-     {1, {32}, 2, 4, {1.0}},
+     {1, {32}, 2, 4, {1.0}, false},
      {0.871368438, 1.42764708, 0.30244147, 2.03552357, 0.798535541, 0.182488874, 0.144185036, 0.136462584},
      {0.858469628, 1.48475864, 0.18725652, 2.08576512},
      {1.56670795, 1.64121407}},
     {2, /* 1D, odd */
-     {1, {27}, 1, 3, {2.5}},
+     {1, {27}, 1, 3, {2.5}, false},
      {0.838161476, 1.27649846, 0.216112423, 1.89785457, 0.878240077, 0.437765181, 0.37965396, 0.394245058},
      {0.842089228, 1.21451841, 0.221064706, 2.04070067},
      {1.45040922, 1.48234319}},
     {2, /* 2D */
-     {2, {28, 32}, 2, 3, {1.0, 1.0}},
+     {2, {28, 32}, 2, 3, {1.0, 1.0}, false},
      {0.849184558, 1.36139951, 0.253476858, 2.19582714, 0.835223019, 0.106660746, 0.0987833291, 0.127135843},
      {0.837543575, 1.32939443, 0.233416253, 2.22926062},
      {1.48311743, 1.4642358}},
     {2, /* 2D, oblong */
-     {2, {30, 26}, 1, 2, {2.0, 0.75}},
+     {2, {30, 26}, 1, 2, {2.0, 0.75}, false},
      {0.850655588, 1.33974517, 0.26733168, 2.22900432, 0.849257426, 0.164166853, 0.147724658, 0.189748898},
      {0.850655588, 1.33974517, 0.26733168, 2.22900432},
      {1.44508006, 1.44508006}},
     {2, /* 3D */
-     {3, {26, 28, 30}, 3, 2, {1.0, 1.0, 1.0}},
+     {3, {26, 28, 30}, 3, 2, {1.0, 1.0, 1.0}, false},
      {0.854797692, 1.35953983, 0.252336741, 2.23315728, 1.49070049, 0.0795131251, 0.0595422536, 0.0915344954},
      {0.852993187, 1.35823004, 0.251628044, 2.23110551},
      {1.47840366, 1.47525789}},
@@ -77,6 +77,26 @@ static ups_pde_metrics_strides pdebench_strides(const ups_pde_metrics_shape *sha
         step *= shape->grid[a];
     }
     return strides;
+}
+
+CLAIM(points_that_lie_anywhere_have_all_but_what_needs_a_grid) {
+    const ups_pde_metrics_shape line = {.dims = 1, .grid = {37}, .channels = 2, .times = 3};
+    ups_pde_metrics_shape anywhere = line;
+    anywhere.scattered = true;
+    float *prediction = draw(90, 37 * 2 * 3, 0.5), *target = draw(91, 37 * 2 * 3, 0.75);
+    const ups_pde_metrics_strides strides = ups_pde_metrics_channels_last(&line);
+    ups_pde_metrics *of_line = create(&line), *of_points = create(&anywhere);
+    ups_pde_metrics_add(of_line, prediction, target, &strides);
+    ups_pde_metrics_add(of_points, prediction, target, &strides);
+    const ups_pde_metrics_values a = ups_pde_metrics_read(of_line, -1, 0, 3),
+                                 b = ups_pde_metrics_read(of_points, -1, 0, 3);
+    assert_true(a.rmse == b.rmse && a.nrmse == b.nrmse && a.vrmse == b.vrmse && a.crmse == b.crmse);
+    assert_true(a.max_error == b.max_error && isnan(b.brmse) && !isnan(a.brmse));
+    for (int band = 0; band < UPS_FREQUENCY_BANDS; band++) assert_true(isnan(b.frmse[band]) && !isnan(a.frmse[band]));
+    ups_pde_metrics_destroy(of_line);
+    ups_pde_metrics_destroy(of_points);
+    free(prediction);
+    free(target);
 }
 
 CLAIM(all_six_metrics_equal_pdebench_in_1d_2d_and_3d) {
