@@ -260,10 +260,25 @@ def well(f, form):
             u.attrs.update(dim_varying=[True], sample_varying=True, time_varying=True)
 
 
+def points(f, form):
+    f.create_dataset("points", **shaped(form, random.random((7, 2))))
+    small(f, "cells", np.array([[0, 1, 2], [4, 5, 6]], "i4"))
+    small(f, "t", np.linspace(0, 1, 3, dtype="f4"))
+    f.create_dataset("u", **shaped(form, random.random((2, 3, 7))))
+    small(f, "inflow", random.random((2, 7)).astype("f4"))
+    small(f, "parameters/nu", np.array([0.1, 0.2]))
+
+
+def own_points(f, form):
+    f.create_dataset("points", **shaped(form, random.random((2, 7, 3))))
+    small(f, "t", np.linspace(0, 1, 6, dtype="f4").reshape(2, 3))
+    f.create_dataset("u", **shaped(form, random.random((2, 3, 7, 2))))
+
+
 def seed_hdf5():
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "x.h5"
-        for write in (tensor, darcy, seeds, compressible, incompressible, well):
+        for write in (tensor, darcy, seeds, compressible, incompressible, well, points, own_points):
             forms = FORMS if write in (tensor, compressible) else {"plain": {}, "lzf": FORMS["lzf"]}
             for name, form in forms.items():
                 with h5py.File(path, "w", libver=OLDEST) as f:
