@@ -70,7 +70,9 @@ static int find_split(const char *name) {
 
 int ups_reconstructor_dims(const ups_reconstructor *r, const ups_cache_group *group) {
     int task = find_task(r, group->task);
-    return task < 0 ? 0 : r->session.tasks->task[task].geometry.dims;
+    if (task < 0) return 0;
+    const ups_sample *geometry = &r->session.tasks->task[task].geometry;
+    return geometry->points ? 2 : geometry->dims;
 }
 
 /* Whether the group is of this run. */
@@ -212,6 +214,7 @@ ups_status ups_reconstruct(ups_reconstructor *r, const ups_cache_group *group, i
                             : ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for its fields", task->name);
     if (status == UPS_OK) {
         result->name = description.name;
+        result->points = description.points;
         ups_task_coordinates(task, w.coordinates);
         result->time = description.time;
     }

@@ -21,9 +21,10 @@ typedef struct ups_reconstructed_channel {
 } ups_reconstructed_channel;
 
 typedef struct ups_reconstruction {
-    const ups_task *task; /* borrowed from the reconstructor */
-    int64_t sample;       /* in the cache */
-    const char *name;     /* of the sample in its source; borrowed */
+    const ups_task *task;     /* borrowed from the reconstructor */
+    int64_t sample;           /* in the cache */
+    const char *name;         /* of the sample in its source; borrowed */
+    const ups_points *points; /* where its points lie, of those that lie anywhere, in the order of fields; borrowed */
     int64_t frames;
     int64_t *frame;                     /* (frames): which ones, evenly spaced from the first on */
     const double *time;                 /* of all frames of the sample, by their numbers; borrowed */
@@ -39,7 +40,8 @@ ups_status ups_reconstruct(ups_reconstructor *reconstructor, const ups_cache_gro
                            const ups_f16 *latents, int64_t max_frames, ups_reconstruction *result, ups_error *error);
 void ups_reconstruction_free(ups_reconstruction *reconstruction);
 
-/* Grid axes of the group's task: 1, 2 or 3; 0 when the run does not know it. */
+/* Axes of a picture of the group's task: as many as its grid has, of points that lie anywhere 2; 0 when the run does
+ * not know it. */
 int ups_reconstructor_dims(const ups_reconstructor *reconstructor, const ups_cache_group *group);
 
 #endif

@@ -4,6 +4,7 @@
 #include "tools/report/cache/charts.h"
 #include "tools/report/cache/facts.h"
 #include "tools/report/pictures.h"
+#include "tools/report/rollouts/raster.h"
 #include "train/networks.h"
 #include <math.h>
 #include <stdio.h>
@@ -162,7 +163,7 @@ static ups_axis grid_axis(const ups_sample *geometry, int a, char label[UPS_AXIS
 
 /* One field read back, as it was, and the error: a row a frame (2D), or over space and time (1D). Of three axes the
  * middle of the last is shown. */
-static void write_field(ups_html *html, const ups_reconstruction *r, int64_t channel) {
+static void write_field(ups_html *html, const ups_reconstruction *r, const ups_rollouts *raster, int64_t channel) {
     const ups_sample *geometry = &r->task->geometry;
     const int64_t channels = geometry->channels, points = ups_task_points(r->task);
     const int64_t depth = geometry->dims == 3 ? geometry->grid[2] : 1, offset = channel + depth / 2 * channels;
@@ -191,6 +192,13 @@ static void write_field(ups_html *html, const ups_reconstruction *r, int64_t cha
                                  .x = grid_axis(geometry, 0, labels[0]),
                                  .y = line ? time_axis(r, labels[1]) : grid_axis(geometry, 1, labels[1]),
                                  .stretched = line};
+    if (raster) {
+        comparison.x.low = raster->low[0], comparison.x.high = raster->high[0];
+        comparison.y.low = raster->low[1], comparison.y.high = raster->high[1];
+        comparison.x.label = "x", comparison.y.label = "y";
+        comparison.x.whole = comparison.y.whole = false;
+        comparison.outside = true;
+    }
     ups_figure figure;
     ups_draw_comparison(&figure, UPS_FIGURE_SVG, &comparison);
     snprintf(title + strlen(title), sizeof title - strlen(title), ": read back, as it was, and the error");
@@ -219,7 +227,28 @@ static void write_field_numbers(ups_html *html, const ups_reconstruction *r) {
     ups_html_markup(html, "</tbody></table></div>\n");
 }
 
-static void write_sample_fields(ups_html *html, const ups_reconstruction *r, const char *why) {
+/* Fields on points that lie anywhere, drawn on a grid. */
+static ups_status write_points(ups_html *html, const ups_reconstruction *r, int64_t shown, ups_error *error) {
+    ups_rollout one = {.sample = r->task->geometry, .prediction = r->decoded, .truth = r->truth};
+    const ups_rollouts all = {.task = r->task,
+                              .frames = r->frames,
+                              .truth_frames = r->frames,
+                              .points = r->points->count,
+                              .list = &one,
+                              .count = 1};
+    ups_rollout_raster raster;
+    one.sample.points = r->points;
+    UPS_TRY(ups_rollout_raster_make(&all, 0, &raster, error));
+    ups_reconstruction drawn = *r;
+    drawn.task = &raster.task;
+    drawn.decoded = raster.rollout.prediction;
+    drawn.truth = raster.rollout.truth;
+    for (int64_t c = 0; c < shown; c++) write_field(html, &drawn, &raster.rollouts, c);
+    ups_rollout_raster_free(&raster);
+    return UPS_OK;
+}
+
+static ups_status write_sample_fields(ups_html *html, const ups_reconstruction *r, const char *why, ups_error *error) {
     const int64_t channels = r->task->geometry.channels;
     const int64_t shown = channels < CHANNELS_SHOWN ? channels : CHANNELS_SHOWN;
     ups_html_markup(html, "<h4>Sample %lld, ", (long long)r->sample);
@@ -228,11 +257,13 @@ static void write_sample_fields(ups_html *html, const ups_reconstruction *r, con
     ups_html_text(html, r->name);
     ups_html_markup(html, ")</h4>\n");
     write_field_numbers(html, r);
-    for (int64_t c = 0; c < shown; c++) write_field(html, r, c);
+    if (r->points) UPS_TRY(write_points(html, r, shown, error));
+    for (int64_t c = 0; c < shown && !r->points; c++) write_field(html, r, NULL, c);
     if (shown < channels) {
         ups_html_markup(html, "<p class=\"note\">Pictures are of the first %lld of %lld fields.</p>\n",
                         (long long)shown, (long long)channels);
     }
+    return UPS_OK;
 }
 
 /* Indices of the samples with the median and the smallest compression; −1 where there is none. */
@@ -268,8 +299,9 @@ static ups_status write_fields(ups_html *html, const ups_cache_group *group, con
         UPS_TRY(ups_cache_read(reader, sample[i], &trajectory, error));
         int64_t frames = ups_reconstructor_dims(reconstructor, group) == 1 ? FRAMES_1D : FRAMES_2D;
         UPS_TRY(ups_reconstruct(reconstructor, group, sample[i], trajectory.latents, frames, &r, error));
-        write_sample_fields(html, &r, why[i]);
+        ups_status status = write_sample_fields(html, &r, why[i], error);
         ups_reconstruction_free(&r);
+        if (status != UPS_OK) return status;
     }
     return UPS_OK;
 }
