@@ -115,6 +115,30 @@ def test_a_run_that_goes_on_has_the_same_bytes(runs, results):
     assert {name: parts.get(name) for name in kept} == {name: whole[name] for name in kept}
 
 
+MESH = GRID[:GRID.index("tasks:")] + """\
+tasks:
+  - {{name: mesh, files: [mesh.h5], patch: [8]}}
+model: {{tokens: grid, dim: auto, operator: {{core: unet, depths: [1, 1], hidden: 16, heads: 2, mlp_ratio: 2, drop_path: 0}}}}
+autoencoder: {{steps: 0}}
+operator:
+  steps: 8
+  batch_size: 4
+  validate_every: 0
+  log_every: 1
+  optimizer: {{kind: muon, learning_rate: 0.001, epsilon: 0.001, warmup_steps: 2}}
+  losses: {{relative: {{weight: 0}}, decoded: {{weight: 1}}}}
+"""
+
+
+def test_fields_on_a_mesh_are_learnt_as_on_the_cpu(runs):
+    assert run(UPS, "datagen", "transport_mesh2d", "-o", os.path.join(runs.data, "mesh.h5"), "-n", "10", "-r", "16", "--steps", "6", "-q").returncode == 0
+    (_, said, errors), (files, on_card, errors_of_card) = result(runs, UPS, MESH), result(runs, EMULATED, MESH)
+    assert [line["loss"] for line in on_card if "loss" in line] == pytest.approx([line["loss"] for line in said if "loss" in line], rel=1e-4)
+    assert sum("loss" in line for line in said) >= 8
+    assert errors_of_card[0] == pytest.approx(errors[0], rel=1e-3)
+    assert result(runs, EMULATED, MESH, order="random")[0] == files
+
+
 @pytest.mark.parametrize("kind", RUNS)
 def test_a_cache_says_that_a_card_made_it_and_has_the_cpus_latents_but_for_rounding(runs, kind):
     made = {}
