@@ -137,8 +137,8 @@ static void examine_vector_units(ups_findings *findings) {
 
 static void examine_processor(ups_findings *findings) {
     const char *group = "Processor";
-    char model[160] = "unknown", quota[64];
-    named_line("/proc/cpuinfo", "model name", model, sizeof(model));
+    char model[160], quota[64];
+    ups_cpu_model(model, sizeof(model));
     add(findings, group, "model", UPS_FINDING_OK, "%s", model);
     const int cores = ups_cpu_count();
     const long online = sysconf(_SC_NPROCESSORS_ONLN);

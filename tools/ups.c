@@ -49,7 +49,7 @@ static const ups_command commands[] = {
     {"cache", "the latent cache: build, inspect, verify, export, diff, list, prune", run_cache},
     {"train", "run the stages of a configuration that are not finished", ups_cmd_train},
     {"eval", "errors of the trained operator on held-out trajectories", ups_cmd_eval},
-    {"compare", "which of two runs is better, trajectory by trajectory", ups_cmd_compare},
+    {"compare", "hold two runs against each other: errors, speed, memory, learning", ups_cmd_compare},
     {"rollout", "predict trajectories: HDF5, NetCDF and pictures", ups_cmd_rollout},
     {"export", "write a trained model as one file, for Python, C and PyTorch", ups_cmd_export},
     {"report", "a run as a page of HTML: curves of training, errors, fields", ups_cmd_report},

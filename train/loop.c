@@ -8,6 +8,7 @@
 #include "train/data/batches.h"
 #include "train/learning_rate.h"
 #include "train/metrics.h"
+#include "train/run/machine.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,6 +45,7 @@ typedef struct loop {
     ups_loader_statistics loaded;            /* what the loader had done by then */
     ups_arithmetic arithmetic;               /* of the steps that this process issued since */
     ups_usage usage;                         /* of the last line; its arithmetic: of all lines of this process */
+    bool told_machine;                       /* by a line of this process */
 } loop;
 
 /* Σ loss / Σ windows over tasks. */
@@ -169,6 +171,8 @@ static ups_status write_line(loop *l, bool due, ups_error *error) {
     ups_status status = add_usage(l, seconds, line, error);
     if (l->stage->loader) json_object_set_new(line, "loader", loader_line(l));
     if (l->options->comm) json_object_set_new(line, "ranks", json_integer(ups_comm_size(l->options->comm)));
+    if (!l->told_machine) json_object_set_new(line, "machine", ups_machine_describe(l->options->device));
+    l->told_machine = true;
     if (status == UPS_OK)
         status = write_metrics(l, line, error);
     else

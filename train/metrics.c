@@ -106,6 +106,26 @@ ups_status ups_metrics_open(const char *path, const char *stage, int64_t step, u
     return status;
 }
 
+ups_status ups_metrics_read(const char *path, json_t **lines, ups_error *error) {
+    char *bytes = NULL;
+    size_t length = 0;
+    *lines = NULL;
+    if (!ups_path_is_absent(path)) UPS_TRY(ups_read_regular(path, MOST_BYTES, &bytes, &length, error));
+    json_t *read = json_array();
+    for (size_t at = 0; read && at < length;) {
+        const char *end = memchr(bytes + at, '\n', length - at);
+        const size_t line = end ? (size_t)(end - (bytes + at)) : length - at;
+        json_t *parsed = json_loadb(bytes + at, line, 0, NULL);
+        if (json_is_object(parsed)) json_array_append(read, parsed);
+        json_decref(parsed);
+        at += line + 1;
+    }
+    free(bytes);
+    if (!read) return ups_fail(error, UPS_ERR_MEMORY, "%s: out of memory", path);
+    *lines = read;
+    return UPS_OK;
+}
+
 ups_status ups_metrics_show(const char *path, ups_error *error) {
     char *lines = NULL, *events = NULL;
     size_t length = 0;

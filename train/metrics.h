@@ -16,6 +16,10 @@ ups_status ups_metrics_open(const char *path, const char *stage, int64_t step, u
 ups_status ups_metrics_write(ups_metrics *metrics, json_t *line, ups_error *error);
 void ups_metrics_close(ups_metrics *metrics); /* NULL is fine */
 
+/* All lines of a metrics.jsonl in their order, a new list; an absent file has none. What is no JSON object is left out:
+ * a run that is training may be writing the last line. Errors name the file. */
+ups_status ups_metrics_read(const char *path, json_t **lines, ups_error *error);
+
 /* The event file beside a metrics.jsonl that took the place of another one tells of its lines. */
 ups_status ups_metrics_show(const char *path, ups_error *error);
 

@@ -1,5 +1,8 @@
 #include "base/system/cpu_features.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <sys/syscall.h>
@@ -74,3 +77,19 @@ bool ups_runs_amx_bf16(void) {
     return false;
 }
 #endif
+
+void ups_cpu_model(char *name, size_t size) {
+    static const char key[] = "model name";
+    char line[512];
+    snprintf(name, size, "unknown");
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    if (!file) return;
+    while (fgets(line, sizeof line, file)) {
+        const char *value = strncmp(line, key, sizeof key - 1) == 0 ? strchr(line, ':') : NULL;
+        if (!value) continue;
+        value += 1 + strspn(value + 1, " \t");
+        snprintf(name, size, "%.*s", (int)strcspn(value, "\n"), value);
+        break;
+    }
+    fclose(file);
+}

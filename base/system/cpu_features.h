@@ -5,6 +5,7 @@
 #define UPS_BASE_SYSTEM_CPU_FEATURES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 bool ups_runs_x86_64_v3(void); /* AVX2, BMI, F16C, FMA, LZCNT, MOVBE */
 bool ups_runs_x86_64_v4(void); /* and AVX-512 F, BW, CD, DQ, VL */
@@ -25,5 +26,8 @@ bool ups_runs_amx_bf16(void);
  * (CVE-2022-40982; Linux, Documentation/admin-guide/hw-vuln/gather_data_sampling.rst): true of those that have
  * AVX-VNNI, which came later. */
 bool ups_gathers_fast(void);
+
+/* The processor's name as /proc/cpuinfo has it ("model name"); "unknown" where that tells none. */
+void ups_cpu_model(char *name, size_t size);
 
 #endif

@@ -124,7 +124,7 @@ def test_a_run_on_a_known_card_shows_its_utilisation(changed, runs):
     page = sound(path)
     assert "MFU, %" in of_stage(page, "operator") and of_stage(page, "autoencoder") == CHARTS
     shown = float(re.search(r"MFU, % ([\d.]+)", " ".join(page.text().split()))[1])
-    assert shown == pytest.approx(np.mean([100 * line["mfu"] for line in lines if "mfu" in line]), abs=0.051)
+    assert shown == pytest.approx(np.median([100 * line["mfu"] for line in lines if "mfu" in line][1:]), abs=0.051)
 
 
 def test_long_runs_and_odd_names_stay_a_small_page(runs, changed):

@@ -153,7 +153,7 @@ def metrics(folder, clock=True):
     lines = list(map(json.loads, Path(folder, "metrics.jsonl").read_text().splitlines()))
     if not clock:
         for line in lines:
-            for field in ("samples_per_s", "step_s", "time", "data_wait_share", "flops_per_s", "mfu", "memory", "loader", "ranks"):
+            for field in ("samples_per_s", "step_s", "time", "data_wait_share", "flops_per_s", "mfu", "memory", "loader", "ranks", "machine"):
                 line.pop(field, None)
     return lines
 

@@ -190,6 +190,7 @@ static json_t *logged(void) {
         json_object_del(json, "data_wait_share");
         json_object_del(json, "flops_per_s");
         json_object_del(json, "memory");
+        json_object_del(json, "machine");
         json_array_append_new(lines, json);
     }
     free(text);

@@ -54,6 +54,18 @@ CLAIM(lines_of_steps_done_again_are_dropped_and_others_kept) {
     check(LINE("operator", 10) LINE("operator", 20), 30, LINE("operator", 10) LINE("operator", 20));
 }
 
+CLAIM(all_lines_are_read_but_one_that_is_being_written) {
+    json_t *lines;
+    write_text(scratch("metrics.jsonl"), LINE("autoencoder", 5) LINE("operator", 10) "[1]\n{\"stage\":\"oper");
+    ok(ups_metrics_read(scratch("metrics.jsonl"), &lines, &failure));
+    assert_int_equal(json_array_size(lines), 2);
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(lines, 1), "step")), 10);
+    json_decref(lines);
+    ok(ups_metrics_read(scratch("none.jsonl"), &lines, &failure));
+    assert_int_equal(json_array_size(lines), 0);
+    json_decref(lines);
+}
+
 CLAIM(lines_of_other_stages_stay_whatever_their_step) {
     check(LINE("autoencoder", 5000) LINE("operator", 10) LINE("autoencoder", 6000), 0,
           LINE("autoencoder", 5000) LINE("autoencoder", 6000));

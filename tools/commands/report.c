@@ -9,9 +9,9 @@
 #include "tools/report/run_report.h"
 #include "train/config/load.h"
 #include "train/evaluation/document.h"
+#include "train/metrics.h"
 #include "train/run/replace.h"
 #include "train/state.h"
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,30 +34,6 @@ static const ups_usage usage = {
     "\nExamples:\n"
     "  ups report runs/quickstart\n"
     "  ups report runs/quickstart -o report.html"};
-
-/* Lines that are no JSON are left out: a run that is training may be writing the last one. */
-static ups_status read_metrics(const ups_run_config *config, json_t **metrics, ups_error *error) {
-    char *path = ups_run_path(config, "metrics.jsonl"), *line = NULL;
-    size_t room = 0;
-    *metrics = json_array();
-    if (!path || !*metrics) {
-        free(path);
-        return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-    }
-    FILE *file = fopen(path, "r");
-    ups_status status = UPS_OK;
-    if (!file && errno != ENOENT) status = ups_fail_errno(error, "%s: cannot be opened", path);
-    while (file && getline(&line, &room, file) >= 0) {
-        json_t *parsed = json_loads(line, 0, NULL);
-        if (json_is_object(parsed)) json_array_append(*metrics, parsed);
-        json_decref(parsed);
-    }
-    if (file && ferror(file)) status = ups_fail_errno(error, "%s: read failed", path);
-    if (file) fclose(file);
-    free(line);
-    free(path);
-    return status;
-}
 
 /* The run's evaluation, made now where the one that is kept is none of it. */
 static ups_status evaluate(const ups_arguments *arguments, json_t **document, ups_error *error) {
@@ -117,7 +93,10 @@ static ups_status write_page(const ups_arguments *arguments, const ups_run_confi
     json_t *metrics = NULL, *document = NULL;
     char *text = NULL;
     ups_error failure;
-    ups_status status = read_metrics(config, &metrics, error);
+    char *lines = ups_run_path(config, "metrics.jsonl");
+    ups_status status =
+        lines ? ups_metrics_read(lines, &metrics, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    free(lines);
     if (status == UPS_OK) status = ups_config_print(&ups_run_schema, config, &text, error);
     ups_run_facts facts = {.run = config->output,
                            .metrics = metrics,

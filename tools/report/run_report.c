@@ -5,6 +5,7 @@
 #include "tools/report/evaluation_report.h"
 #include "tools/report/line_chart.h"
 #include "tools/report/page.h"
+#include "train/run/summary.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -143,42 +144,30 @@ static void card(ups_html *html, const char *name, const char *format, double va
     ups_page_card(html, name, text);
 }
 
-/* Mean over the stage's lines, of a number that each has. */
-static double mean_of(const json_t *metrics, const char *stage, const char *key) {
-    double sum = 0;
-    int64_t count = 0;
-    size_t index;
-    json_t *line;
-    json_array_foreach((json_t *)metrics, index, line) {
-        if (!is_of(line, stage, key)) continue;
-        sum += json_number_value(json_object_get(line, key));
-        count++;
-    }
-    return count > 0 ? sum / (double)count : NAN;
+/* A card of a number that the stage's summary has. */
+static void number_card(ups_html *html, const json_t *summary, const char *key, const char *name, const char *format,
+                        double unit) {
+    const json_t *number = json_object_get(summary, key);
+    if (json_is_number(number)) card(html, name, format, json_number_value(number) / unit);
 }
 
 static void write_cards(ups_html *html, const json_t *metrics, const char *stage) {
-    const json_t *opening = last_line(metrics, stage, "precision"), *validated = last_line(metrics, stage, "score"),
-                 *trained = last_line(metrics, stage, "learning_rate");
-    const double waiting = mean_of(metrics, stage, "data_wait_share"), rate = mean_of(metrics, stage, "samples_per_s");
-    const double mfu = mean_of(metrics, stage, "mfu");
-    const json_t *last = trained ? trained : validated;
+    json_t *summary = ups_stage_summary(metrics, stage);
+    const char *precision = ups_fact_text(summary, "precision");
     ups_html_markup(html, "<dl class=\"cards\">");
-    if (last) card(html, "steps", "%.0f", json_number_value(json_object_get(last, "step")));
-    if (opening) {
-        card(html, "parameters, millions", "%.3g", 1e-6 * ups_fact_real(opening, "parameters"));
-        card(html, "windows a micro-batch", "%.0f", ups_fact_real(opening, "batch_size"));
-        ups_page_card(html, "precision", ups_fact_text(opening, "precision"));
-    }
-    if (isfinite(rate)) card(html, "windows a second", rate < 100 ? "%.3g" : "%.0f", rate);
-    if (isfinite(mfu)) card(html, "MFU, %", "%.1f", 100 * mfu);
-    if (isfinite(waiting)) card(html, "waiting for data, %", "%.1f", 100 * waiting);
-    const json_t *best = validated ? json_object_get(validated, "best") : NULL;
-    if (json_is_number(best)) {
-        card(html, "best validation", "%.4g", json_number_value(best));
-        card(html, "of step", "%.0f", ups_fact_real(validated, "best_step"));
-    }
+    number_card(html, summary, "steps", "steps", "%.0f", 1);
+    number_card(html, summary, "parameters", "parameters, millions", "%.3g", 1e6);
+    number_card(html, summary, "batch_size", "windows a micro-batch", "%.0f", 1);
+    if (precision) ups_page_card(html, "precision", precision);
+    number_card(html, summary, "training_s", "training, s", "%.4g", 1);
+    number_card(html, summary, "samples_per_s", "windows a second",
+                ups_fact_real(summary, "samples_per_s") < 100 ? "%.3g" : "%.0f", 1);
+    number_card(html, summary, "mfu", "MFU, %", "%.1f", 0.01);
+    number_card(html, summary, "data_wait_share", "waiting for data, %", "%.1f", 0.01);
+    number_card(html, summary, "best", "best validation", "%.4g", 1);
+    number_card(html, summary, "best_step", "of step", "%.0f", 1);
     ups_html_markup(html, "</dl>\n");
+    json_decref(summary);
 }
 
 /* The last losses, a row a task. */

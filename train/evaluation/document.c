@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "cache/store/fingerprint.h"
 #include "train/config/load.h"
+#include "train/run/machine.h"
 #include "train/run/provenance.h"
 #include <math.h>
 #include <stdlib.h>
@@ -81,6 +82,7 @@ static ups_status add_provenance(const ups_session *session, const ups_surrogate
         if (!json_equal(operator_run, autoencoder_run))
             json_object_set(document, "autoencoder_training", autoencoder_run);
         json_object_set_new(document, "command", json_pack("{s:s}", "config", config));
+        json_object_set_new(document, "machine", ups_machine_describe(session->device));
     }
     json_decref(operator_run);
     json_decref(autoencoder_run);

@@ -46,8 +46,12 @@ typedef struct ups_task_evaluation {
     int64_t *samples;                /* (trajectories) of the task's source */
     uint64_t
         *truth_hash; /* (trajectories): XXH3 of the last given frame and all that are scored, float32, channels last */
-    double correlation; /* evaluation.correlation: below it a rollout is lost */
-    double seconds;     /* of all the work, reading included */
+    double correlation;   /* evaluation.correlation: below it a rollout is lost */
+    int64_t latents;      /* numbers that a frame is encoded to */
+    double frame_seconds; /* that a predicted frame takes: its share of an application of the operator to many
+                             trajectories, and decoding it; in the fastest calls. Infinite where only the first one
+                             is there, which is no measure */
+    double seconds;       /* of all the work, reading included */
 } ups_task_evaluation;
 
 /* How many first frames of a trajectory are given and not scored, at the task's stride. UPS_ERR_CONFIG, which names the

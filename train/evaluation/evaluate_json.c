@@ -282,6 +282,8 @@ ups_status ups_task_evaluation_json(const ups_task_evaluation *evaluation, json_
         json_object_set_new(json, "gates", gates);
         if (status == UPS_OK) status = gates_json(evaluation, gates, error);
     }
+    json_object_set_new(json, "latents_per_frame", json_integer((json_int_t)evaluation->latents));
+    json_object_set_new(json, "frame_seconds", ups_json_number(evaluation->frame_seconds));
     json_object_set_new(json, "seconds", json_real(evaluation->seconds));
     if (status != UPS_OK) {
         json_decref(json);

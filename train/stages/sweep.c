@@ -5,6 +5,8 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "train/config/load.h"
+#include "train/metrics.h"
+#include "train/run/summary.h"
 #include "train/stages/stage.h"
 #include "train/stages/train.h"
 #include <ctype.h>
@@ -14,7 +16,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { LONGEST_VALUE = 60, MOST_METRICS_BYTES = 1 << 30 };
+enum { LONGEST_VALUE = 60 };
 
 /* ---- keys and values --------------------------------------------------------------------------------------------- */
 
@@ -226,40 +228,31 @@ static int last_trained(const ups_run_config *config) {
     return last;
 }
 
-/* Scores and seconds, as the run's metrics tell them: a line of steps tells how long one took. */
+static double number_in(const json_t *summary, const char *key, double otherwise) {
+    const json_t *number = json_object_get(summary, key);
+    return json_is_number(number) ? json_number_value(number) : otherwise;
+}
+
+/* Scores and seconds, as the run's metrics tell them. */
 static ups_status read_results(ups_sweep_run *run, ups_error *error) {
-    char *path = ups_run_path(run->config, "metrics.jsonl"), *bytes = NULL;
-    size_t length = 0;
-    int last = last_trained(run->config);
-    ups_status status = path ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-    if (status == UPS_OK && ups_path_exists(path))
-        status = ups_read_regular(path, MOST_METRICS_BYTES, &bytes, &length, error);
-    free(path);
-    int64_t step_of[UPS_STAGE_COUNT] = {0};
+    char *path = ups_run_path(run->config, "metrics.jsonl");
+    json_t *metrics = NULL;
+    const int last = last_trained(run->config);
+    ups_status status =
+        path ? ups_metrics_read(path, &metrics, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     run->seconds = 0.0;
-    for (size_t at = 0; status == UPS_OK && at < length;) {
-        const char *end = memchr(bytes + at, '\n', length - at);
-        size_t line = end ? (size_t)(end - (bytes + at)) : length - at;
-        json_t *json = json_loadb(bytes + at, line, 0, NULL);
-        const char *name = json_string_value(json_object_get(json, "stage"));
-        const json_t *step_s = json_object_get(json, "step_s"), *score = json_object_get(json, "score");
-        int64_t step = json_integer_value(json_object_get(json, "step"));
-        for (int s = 0; name && s < UPS_STAGE_COUNT; s++) {
-            if (strcmp(name, ups_stage_name((ups_stage)s)) != 0) continue;
-            if (json_is_number(step_s)) {
-                run->seconds += json_number_value(step_s) * (double)(step - step_of[s]);
-                step_of[s] = step;
-            }
-            if (s == last && json_is_number(score)) {
-                const json_t *best = json_object_get(json, "best");
-                run->score = json_number_value(score);
-                if (json_is_number(best)) run->best = json_number_value(best);
-            }
+    for (int s = 0; status == UPS_OK && s < UPS_STAGE_COUNT; s++) {
+        json_t *summary = ups_stage_summary(metrics, ups_stage_name((ups_stage)s));
+        if (!summary) status = ups_fail(error, UPS_ERR_MEMORY, "%s: out of memory", path);
+        run->seconds += number_in(summary, "training_s", 0);
+        if (s == last) {
+            run->score = number_in(summary, "validation", run->score);
+            run->best = number_in(summary, "best", run->best);
         }
-        json_decref(json);
-        at += line + 1;
+        json_decref(summary);
     }
-    free(bytes);
+    json_decref(metrics);
+    free(path);
     return status;
 }
 
