@@ -128,8 +128,8 @@ static void make_name_unique(survey *s, family *made) {
 /* Patches of several points where the grid allows, by docs/performance.md: smooth lines of 64 tokens or more, planes of
  * a thousand, whose waves and patterns want small patches, and steady ones, of two frames, of some hundreds. */
 static void choose_patches(family *f) {
-    if (f->scattered) { /* leaves of a tree: a power of two, of which there are 64 or more */
-        enum { LEAST = 4, MOST = 32, LEAVES = 64 };
+    if (f->scattered) { /* leaves of a tree: a power of two, of which there are 128 or more (docs/notes/points.md) */
+        enum { LEAST = 4, MOST = 32, LEAVES = 128 };
         f->patch[0] = LEAST;
         while (f->patch[0] < MOST && 2 * f->patch[0] * LEAVES <= f->shape.grid[0]) f->patch[0] *= 2;
         while (f->patch[0] > f->shape.grid[0]) f->patch[0] /= 2;
@@ -293,7 +293,7 @@ static const char *choose_core(const survey *s) {
         for (int a = 0; a < f->shape.dims; a++) tokens *= (f->shape.grid[a] + f->patch[a] - 1) / f->patch[a];
         if (tokens > most || (tokens == most && f->shape.dims > dims)) most = tokens, dims = f->shape.dims;
     }
-    if (any_scattered(s)) return most <= FEW ? "stack" : "unet"; /* modes are those of a grid */
+    if (any_scattered(s)) return most <= 2 * FEW ? "stack" : "unet"; /* modes are those of a grid */
     return most <= FEW ? "stack" : most <= SOME && dims == 2 ? "unet" : "spectral";
 }
 
