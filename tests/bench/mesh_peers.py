@@ -1,0 +1,425 @@
+#!/usr/bin/env python3
+"""Baselines on points that lie anywhere: what people use today on meshes, in plain PyTorch, trained for a given time and scored on whole rollouts.
+
+  mesh_peers.py --model NAME --train FILE (--test FILE | --last N) --seconds S [--threads 1] [--seed 0] [--width W] [--depth D] [--batch B] [--rate R]
+                [--noise S] [--unroll U] [--start-every E]
+
+FILE is HDF5 as `ups datagen transport_mesh2d` writes it: `points` (point, 2) with `cells` (cell, 3), or `points` (sample, point, 2) of every sample by itself; `u`
+(sample, time, point), `vx` and `vy` (sample, point), perhaps `parameters/nu` (sample). --last N holds out the last N samples of --train as the test set.
+
+  persistence   nothing moves; shows how far u moves.
+  meshgraphnet  MeshGraphNets (Pfaff et al., arXiv 2010.03409): edges of the mesh both ways, or to the 8 nearest points where no cells are given; relative positions
+                on edges, messages between neighbours, LayerNorm, residuals, noise in training. The first layer of an edge's network is applied to points before their
+                values are copied to edges, and sums over edges are products with sparse matrices: the same numbers, in a fraction of the time.
+  transolver    Transolver (Wu et al., arXiv 2402.02366): every head softly gathers the points into slices and attends between those. Positions as its authors' code
+                gives them with `unified_pos`: distances to the points of an 8 x 8 grid, beside x and y.
+  gino          as the geometry-informed neural operator (Li et al., arXiv 2309.00583): from points to a regular grid, here by linear interpolation, a Fourier neural
+                operator there (Li et al., arXiv 2010.08895), back by bilinear interpolation of its channels, and a small network at each point.
+  fno           the same, but what comes back is the change alone: `griddata`, a Fourier neural operator, and back.
+
+All see u, vx, vy, x, y and nu, normalised, and predict the normalised change of u in a step. The loss is the metric: the relative L2 norm of a frame's error. AdamW,
+gradients clipped to norm 1, rate warmed up over 3 % of the time and lowered to zero along a cosine. Only training counts as time; reading files, laying out meshes and
+scoring do not. Sizes, rate, noise and unrolled steps are the best of those that were tried at 60 to 300 s on one thread.
+
+Prints one JSON line: nRMSE, sqrt(mean((p - t)^2)) / sqrt(mean(t^2)) over points, averaged over test trajectories, `one` of the frame after one step and `ten` after ten
+from starts every E frames (1: from all, as `evaluation.start_every`), `rollout` of all frames predicted from the first one; steps taken, seconds, parameters.
+"""
+import argparse
+import json
+import math
+import sys
+import time
+from dataclasses import dataclass
+
+import h5py
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+NEIGHBOURS = 8     # of a point, where no cells are given
+REFERENCE = 8      # transolver: points of the reference grid along an axis
+WARM_UP = 0.03     # share of the time
+UNROLLED = 0.3     # last share of the time, in which --unroll steps are predicted in a row
+EVALUATED = 50     # windows at once
+
+
+@dataclass
+class Fields:
+    u: torch.Tensor       # (sample, time, point)
+    nodes: torch.Tensor   # (sample, point, channel): vx, vy, x, y and nu, as far as known
+    points: torch.Tensor  # (mesh, point, 2): one mesh, or one a sample
+    cells: torch.Tensor   # (cell, 3), or None
+
+    def take(self, samples):
+        return Fields(self.u[samples], self.nodes[samples], self.points if len(self.points) == 1 < len(self.u) else self.points[samples], self.cells)
+
+
+def read(path):
+    with h5py.File(path) as file:
+        get = lambda name: torch.as_tensor(np.asarray(file[name], np.float32))
+        u, points = get("u"), get("points")
+        shared = points.ndim == 2
+        points = points[None] if shared else points
+        parts = [get(name)[..., None] for name in ("vx", "vy") if name in file] + [points.expand(len(u), -1, -1)]
+        if "parameters/nu" in file:
+            parts.append(get("parameters/nu").reshape(-1, 1, 1).expand(-1, u.shape[2], 1))
+        cells = torch.as_tensor(np.asarray(file["cells"], np.int64)) if shared and "cells" in file else None
+        return Fields(u, torch.cat(parts, 2), points, cells)
+
+
+def nearest(places, points, count):
+    """Distances to and numbers of the `count` points nearest to each place: (place, count) both."""
+    return (torch.cat(parts) for parts in zip(*(torch.cdist(some, points).topk(count, largest=False) for some in places.split(1024))))
+
+
+# ---- MeshGraphNets ----
+
+class Copy(torch.autograd.Function):
+    """Rows of x (point, channel) to the edges that begin or end there. `ends` is (edge), `total` the sparse (point, edge) matrix that sums over the same edges."""
+    @staticmethod
+    def forward(context, x, ends, total):
+        context.total = total
+        return x.index_select(0, ends)
+
+    @staticmethod
+    def backward(context, gradient):
+        return context.total @ gradient, None, None
+
+
+class Total(torch.autograd.Function):
+    """The transpose: what stands on edges (edge, channel), summed at points."""
+    @staticmethod
+    def forward(context, e, ends, total):
+        context.ends = ends
+        return total @ e
+
+    @staticmethod
+    def backward(context, gradient):
+        return gradient.index_select(0, context.ends), None, None
+
+
+def perceptron(inputs, width, outputs, norm=True):
+    layers = [nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, outputs)]
+    return nn.Sequential(*layers, *([nn.LayerNorm(outputs)] if norm else []))
+
+
+class Message(nn.Module):
+    """One step of message passing, both networks with one hidden layer."""
+    def __init__(self, width):
+        super().__init__()
+        self.edge, self.sender, self.receiver = nn.Linear(width, width), nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+        self.edge_out = nn.Sequential(nn.ReLU(), nn.Linear(width, width), nn.LayerNorm(width))
+        self.node = perceptron(2 * width, width, width)
+
+    def forward(self, x, e, senders, receivers):
+        message = self.edge_out(self.edge(e) + Copy.apply(self.sender(x), *senders) + Copy.apply(self.receiver(x), *receivers))
+        return x + self.node(torch.cat((x, Total.apply(message, *receivers)), 1)), e + message
+
+
+class MeshGraphNet(nn.Module):
+    defaults = dict(width=64, depth=8, batch=2, rate=2e-3, noise=0.01, unroll=1)
+
+    def __init__(self, channels, width, depth):
+        super().__init__()
+        self.nodes, self.edges = perceptron(channels, width, width), perceptron(3, width, width)
+        self.messages = nn.ModuleList(Message(width) for _ in range(depth))
+        self.out = perceptron(width, width, 1, norm=False)
+
+    @staticmethod
+    def lay_out(points, cells):
+        """(2, edge): from, to; sorted by to."""
+        if cells is None:
+            _, near = nearest(points, points, NEIGHBOURS + 1)
+            pairs = torch.stack((near[:, 1:].flatten(), torch.arange(len(points)).repeat_interleave(NEIGHBOURS)))
+        else:
+            pairs = torch.cat([cells[:, [i, j]] for i, j in ((0, 1), (1, 2), (2, 0))]).T
+        pairs = torch.cat((pairs, pairs.flip(0)), 1)
+        code = (pairs[1] * len(points) + pairs[0]).unique()
+        ends = torch.stack((code % len(points), code // len(points)))
+        offset = points[ends[0]] - points[ends[1]]
+        length = offset.norm(dim=1, keepdim=True)
+        return ends, torch.cat((offset, length), 1) / length.mean()
+
+    @staticmethod
+    def collate(meshes, points):
+        """A batch is one graph of its samples' graphs side by side."""
+        ends = torch.cat([ends + i * points for i, (ends, _) in enumerate(meshes)], 1)
+        sums = []
+        for side in ends:
+            order = side.argsort(stable=True)
+            rows = torch.cat((torch.zeros(1, dtype=torch.int64), side.bincount(minlength=points * len(meshes)).cumsum(0)))
+            sums.append((side, torch.sparse_csr_tensor(rows, order, torch.ones(len(order)), (points * len(meshes), len(order)))))
+        return *sums, torch.cat([features for _, features in meshes])
+
+    def forward(self, nodes, mesh):
+        senders, receivers, features = mesh
+        x, e = self.nodes(nodes.flatten(0, 1)), self.edges(features)
+        for message in self.messages:
+            x, e = message(x, e, senders, receivers)
+        return self.out(x).view(nodes.shape[:2])
+
+
+# ---- Transolver ----
+
+class Slices(nn.Module):
+    """Physics attention: points (batch, point, width) to slices, attention between slices, and back by the same weights."""
+    def __init__(self, width, heads, slices):
+        super().__init__()
+        self.heads, size = heads, width // heads
+        self.weighed, self.values, self.out = nn.Linear(width, width), nn.Linear(width, width), nn.Linear(width, width)
+        self.slice, self.temperature = nn.Linear(size, slices), nn.Parameter(torch.full((heads, 1, 1), 0.5))
+        self.qkv = nn.Linear(size, 3 * size, bias=False)
+        nn.init.orthogonal_(self.slice.weight)
+
+    def forward(self, x):
+        split = lambda y: y.unflatten(2, (self.heads, -1)).transpose(1, 2)  # (batch, head, point, size)
+        weight = (self.slice(split(self.weighed(x))) / self.temperature.clamp(0.1, 5)).softmax(-1)
+        tokens = weight.transpose(2, 3) @ split(self.values(x)) / (weight.sum(2)[..., None] + 1e-5)
+        tokens = F.scaled_dot_product_attention(*self.qkv(tokens).chunk(3, -1))
+        return self.out((weight @ tokens).transpose(1, 2).flatten(2))
+
+
+class TransolverBlock(nn.Module):
+    def __init__(self, width, heads, slices, ratio):
+        super().__init__()
+        self.norm, self.mix, self.mlp = nn.LayerNorm(width), Slices(width, heads, slices), nn.Sequential(
+            nn.LayerNorm(width), nn.Linear(width, ratio * width), nn.GELU(), nn.Linear(ratio * width, width))
+
+    def forward(self, x):
+        x = x + self.mix(self.norm(x))
+        return x + self.mlp(x)
+
+
+class Transolver(nn.Module):
+    defaults = dict(width=64, depth=5, batch=4, rate=2e-3, noise=0.0, unroll=1)
+
+    def __init__(self, channels, width, depth, heads=8, slices=32, ratio=2):
+        super().__init__()
+        self.into = nn.Sequential(nn.Linear(channels + REFERENCE**2, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+        self.blocks = nn.ModuleList(TransolverBlock(width, heads, slices, ratio) for _ in range(depth))
+        self.out = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 1))
+        for layer in self.modules():
+            if isinstance(layer, nn.Linear) and layer.out_features != slices:
+                nn.init.trunc_normal_(layer.weight, std=0.02)
+                if layer.bias is not None:
+                    nn.init.zeros_(layer.bias)
+
+    @staticmethod
+    def lay_out(points, cells):
+        low, high = points.amin(0), points.amax(0)
+        axes = [torch.linspace(low[i], high[i], REFERENCE) for i in (0, 1)]
+        return torch.cdist((points), torch.cartesian_prod(*axes))
+
+    @staticmethod
+    def collate(meshes, points):
+        return torch.stack(meshes)
+
+    def forward(self, nodes, distances):
+        x = self.into(torch.cat((nodes, distances.expand(len(nodes), -1, -1)), 2))
+        for block in self.blocks:
+            x = block(x)
+        return self.out(x).squeeze(2)
+
+
+# ---- Fourier neural operators on a grid between the points ----
+
+class Spectral(nn.Module):
+    def __init__(self, width, modes):
+        super().__init__()
+        self.modes, self.weight = modes, nn.Parameter(torch.randn(2 * modes * modes, width, width, 2) / width)
+
+    def forward(self, x):
+        m, (height, length) = self.modes, x.shape[2:]
+        seen = torch.fft.rfft2(x, norm="ortho")
+        low = torch.cat((seen[:, :, :m, :m], seen[:, :, -m:, :m]), 2).flatten(2).permute(2, 0, 1)
+        low = (low @ torch.view_as_complex(self.weight)).permute(1, 2, 0).unflatten(2, (2 * m, m))
+        made = seen.new_zeros(*seen.shape)
+        made[:, :, :m, :m], made[:, :, -m:, :m] = low[:, :, :m], low[:, :, m:]
+        return torch.fft.irfft2(made, (height, length), norm="ortho")
+
+
+class Gino(nn.Module):
+    defaults = dict(width=32, depth=4, batch=8, rate=2e-3, noise=0.0, unroll=1)
+    at_points, grid, border, modes = True, 32, 8, 12  # border: zeros beside the grid, since nothing is periodic
+
+    def __init__(self, channels, width, depth):
+        super().__init__()
+        self.into = nn.Sequential(nn.Conv2d(channels + 1, 2 * width, 1), nn.GELU(), nn.Conv2d(2 * width, width, 1))
+        self.spectral = nn.ModuleList(Spectral(width, self.modes) for _ in range(depth))
+        self.local = nn.ModuleList(nn.Conv2d(width, width, 1) for _ in range(depth))
+        self.mlp = nn.ModuleList(nn.Sequential(nn.Conv2d(width, width, 1), nn.GELU(), nn.Conv2d(width, width, 1)) for _ in range(depth))
+        self.out = perceptron(width + (channels if self.at_points else 0), 2 * width, 1, norm=False)
+
+    @classmethod
+    def lay_out(cls, points, cells):
+        """Three points around each of the grid's, their weights, whether it is in the mesh; and where the points are in the grid, from -1 to 1."""
+        low, high = points.amin(0), points.amax(0)
+        x, y = (torch.linspace(low[i], high[i], cls.grid) for i in (0, 1))
+        places = torch.stack(torch.meshgrid(y, x, indexing="ij")[::-1], 2).flatten(0, 1)
+        distance, corners = nearest(places, points, 3)
+        weights = 1 / distance.square().clamp_min(1e-12)
+        inside = torch.ones(len(places), 1)
+        if cells is not None:
+            a, b, c = points[cells].unbind(1)
+            ab, ac, ap = b - a, c - a, places[:, None] - a
+            cross = lambda p, q: p[..., 0] * q[..., 1] - p[..., 1] * q[..., 0]
+            second, third = cross(ap, ac) / cross(ab, ac), cross(ab, ap) / cross(ab, ac)
+            shares = torch.stack((1 - second - third, second, third), 2)
+            least, cell = shares.amin(2).max(1)
+            inside = (least > -1e-4).float()[:, None]
+            linear = shares[torch.arange(len(places)), cell]
+            corners, weights = (torch.where(inside > 0, *pair) for pair in ((cells[cell], corners), (linear, weights)))
+        return corners, weights / weights.sum(1, keepdim=True), inside, 2 * (points - low) / (high - low) - 1
+
+    @staticmethod
+    def collate(meshes, points):
+        return tuple(torch.stack(parts) for parts in zip(*meshes))
+
+    def forward(self, nodes, mesh):
+        corners, weights, inside, where = (part.expand(len(nodes), *part.shape[1:]) for part in mesh)
+        around = nodes.gather(1, corners.flatten(1)[..., None].expand(-1, -1, nodes.shape[2])).unflatten(1, (-1, 3))
+        x = torch.cat(((around * weights[..., None]).sum(2), inside), 2).transpose(1, 2).unflatten(2, (self.grid, self.grid))
+        x = F.pad(self.into(x), (0, self.border, 0, self.border))
+        for spectral, local, mlp in zip(self.spectral, self.local, self.mlp):
+            x = x + mlp(F.gelu(spectral(x) + local(x)))
+        x = x[..., :self.grid, :self.grid]
+        if not self.at_points:
+            x = self.out(x.movedim(1, 3)).movedim(3, 1)
+        x = F.grid_sample(x, where[:, None], align_corners=True)[:, :, 0].transpose(1, 2)
+        return self.out(torch.cat((x, nodes), 2)).squeeze(2) if self.at_points else x.squeeze(2)
+
+
+class Fno(Gino):
+    at_points = False
+
+
+class Persistence(nn.Module):
+    defaults = dict(width=0, depth=0, batch=1, rate=0, noise=0, unroll=1)
+
+    def __init__(self, *_):
+        super().__init__()
+
+    lay_out, collate = staticmethod(lambda points, cells: None), staticmethod(lambda meshes, points: None)
+
+    def forward(self, nodes, mesh):
+        return torch.zeros(nodes.shape[:2])
+
+
+MODELS = {"persistence": Persistence, "meshgraphnet": MeshGraphNet, "transolver": Transolver, "gino": Gino, "fno": Fno}
+
+
+# ---- training and scores ----
+
+class Surrogate:
+    """A network with the scales of its data."""
+    def __init__(self, network, data):
+        over = (0, 1)
+        self.network = network
+        self.mean, self.spread = data.u.mean(), data.u.std()
+        self.node_mean, self.node_spread = data.nodes.mean(over), data.nodes.std(over)
+        self.node_spread[self.node_spread < 1e-6] = 1  # the same everywhere
+        self.change = data.u.diff(dim=1).std()
+
+    def lay_out(self, data):
+        """Of these samples: normalised nodes, and a function from their numbers to the meshes of a batch."""
+        meshes = [self.network.lay_out(points, data.cells) for points in data.points]
+        shared, kept, points = len(meshes) == 1, {}, data.points.shape[1]
+
+        def batch(samples):
+            if not shared:
+                return self.network.collate([meshes[i] for i in samples], points)
+            if len(samples) not in kept:
+                kept[len(samples)] = self.network.collate(meshes * len(samples), points)
+            return kept[len(samples)]
+        return (data.nodes - self.node_mean) / self.node_spread, batch
+
+    def step(self, u, nodes, mesh):
+        return u + self.change * self.network(torch.cat(((u[..., None] - self.mean) / self.spread, nodes), 2), mesh)
+
+
+def train(surrogate, data, arguments):
+    network, (nodes, meshes) = surrogate.network, surrogate.lay_out(data)
+    optimizer = torch.optim.AdamW(network.parameters(), arguments.rate, weight_decay=1e-4)
+    spent, steps, last, losses = 0.0, 0, 0.0, []
+    floor = 1e-2 * surrogate.spread  # frames of almost nothing must not rule
+    while spent + last / 2 < arguments.seconds:
+        began, share = time.perf_counter(), spent / arguments.seconds
+        ahead = arguments.unroll if share > 1 - UNROLLED else 1
+        optimizer.param_groups[0]["lr"] = arguments.rate * min(1, (share + 1e-3) / WARM_UP) * (1 + math.cos(math.pi * share)) / 2
+        samples = torch.randint(len(data.u), (max(1, arguments.batch // ahead),))
+        starts = torch.randint(data.u.shape[1] - ahead, (len(samples),))
+        u, loss, mesh = data.u[samples, starts], 0, meshes(samples)
+        u = u + arguments.noise * surrogate.change * torch.randn_like(u)
+        for i in range(1, ahead + 1):
+            u, target = surrogate.step(u, nodes[samples], mesh), data.u[samples, starts + i]
+            loss = loss + ((u - target).square().mean(1).sqrt() / (target.square().mean(1).sqrt() + floor)).mean() / ahead
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+        steps, losses = steps + 1, losses[-199:] + [loss.item()]
+        last = time.perf_counter() - began
+        spent += last
+        if arguments.verbose and steps % 200 == 0:
+            print(f"{spent:6.1f} s  step {steps}  loss {np.mean(losses):.4g}", file=sys.stderr, flush=True)
+    return dict(steps=steps, seconds=spent, loss=float(np.mean(losses)))
+
+
+@torch.no_grad()
+def score(surrogate, data, every):
+    nodes, meshes = surrogate.lay_out(data)
+    frames = data.u.shape[1]
+
+    def errors(start, ahead):
+        """(sample, frame): of `ahead` frames from `start` on."""
+        found = []
+        for samples in torch.arange(len(data.u)).split(EVALUATED):
+            u, mesh, row = data.u[samples, start], meshes(samples), []
+            for i in range(start + 1, start + ahead + 1):
+                u, target = surrogate.step(u, nodes[samples], mesh), data.u[samples, i]
+                row.append((u - target).square().mean(1).sqrt() / target.square().mean(1).sqrt())
+            found.append(torch.stack(row, 1))
+        return torch.cat(found)
+
+    starts = range(0, frames - 1, every)
+    windows = {s: errors(s, frames - 1 if s == 0 else 10 if s + 10 < frames else 1) for s in starts}
+    mean = lambda parts: float(torch.cat(parts).double().mean()) if parts else None
+    return dict(one=mean([w[:, 0] for w in windows.values()]), ten=mean([w[:, 9] for s, w in windows.items() if s + 10 < frames]), rollout=mean([windows[0]]))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, choices=list(MODELS))
+    parser.add_argument("--train", required=True, metavar="FILE")
+    parser.add_argument("--test", metavar="FILE")
+    parser.add_argument("--last", type=int, default=0, metavar="N", help="without --test: hold out the last N samples of --train")
+    parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--start-every", type=int, default=1, metavar="E")
+    for name, kind, text in (("width", int, "channels"), ("depth", int, "blocks, or steps of message passing"), ("batch", int, "windows a step"), ("rate", float, "of learning"),
+                             ("noise", float, "on given frames, in spreads of the change"), ("unroll", int, f"steps in a row, in the last {UNROLLED:.0%} of the time")):
+        parser.add_argument(f"--{name}", type=kind, help=f"{text}, instead of the model's")
+    parser.add_argument("--verbose", action="store_true")
+    arguments = parser.parse_args()
+    network = MODELS[arguments.model]
+    for name, value in network.defaults.items():
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, value)
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(arguments.seed)
+    data = read(arguments.train)
+    if not arguments.test and not 0 < arguments.last < len(data.u):
+        parser.error(f"--train has {len(data.u)} samples; give --test FILE, or --last N with fewer")
+    data, test = (data, read(arguments.test)) if arguments.test else (data.take(slice(0, -arguments.last)), data.take(slice(-arguments.last, None)))
+    surrogate = Surrogate(network(data.nodes.shape[2] + 1, arguments.width, arguments.depth), data)
+    told = train(surrogate, data, arguments) if list(surrogate.network.parameters()) else dict(steps=0, seconds=0.0)
+    told |= score(surrogate, test, arguments.start_every)
+    told["parameters"] = sum(p.numel() for p in surrogate.network.parameters())
+    print(json.dumps({"model": arguments.model, **{k: round(v, 6) if isinstance(v, float) else v for k, v in told.items()}, "train_samples": len(data.u), "test_samples": len(test.u),
+                      **{name: getattr(arguments, name) for name in ("threads", "seed", *network.defaults)}, "torch": torch.__version__}))
+
+
+if __name__ == "__main__":
+    main()
