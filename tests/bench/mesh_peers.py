@@ -119,7 +119,7 @@ class Message(nn.Module):
 
 
 class MeshGraphNet(nn.Module):
-    defaults = dict(width=64, depth=8, batch=2, rate=2e-3, noise=0.01, unroll=1)
+    defaults = dict(width=32, depth=4, batch=1, rate=4e-3, noise=0.01, unroll=1)
 
     def __init__(self, channels, width, depth):
         super().__init__()
@@ -193,18 +193,13 @@ class TransolverBlock(nn.Module):
 
 
 class Transolver(nn.Module):
-    defaults = dict(width=64, depth=5, batch=4, rate=2e-3, noise=0.0, unroll=1)
+    defaults = dict(width=64, depth=4, batch=4, rate=1e-3, noise=0.0, unroll=1)
 
     def __init__(self, channels, width, depth, heads=4, slices=32, ratio=2):
         super().__init__()
         self.into = nn.Sequential(nn.Linear(channels + REFERENCE**2, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
         self.blocks = nn.ModuleList(TransolverBlock(width, heads, slices, ratio) for _ in range(depth))
         self.out = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 1))
-        for layer in self.modules():
-            if isinstance(layer, nn.Linear) and layer.out_features != slices:
-                nn.init.trunc_normal_(layer.weight, std=0.02)
-                if layer.bias is not None:
-                    nn.init.zeros_(layer.bias)
 
     @staticmethod
     def lay_out(points, cells):
@@ -256,7 +251,7 @@ class Spectral(nn.Module):
 
 
 class Gino(nn.Module):
-    defaults = dict(width=32, depth=4, batch=8, rate=2e-3, noise=0.0, unroll=1)
+    defaults = dict(width=32, depth=4, batch=8, rate=4e-3, noise=0.0, unroll=3)
     at_points, grid, border, modes = True, 32, 8, 12  # border: zeros beside the grid, since nothing is periodic
 
     def __init__(self, channels, width, depth):
