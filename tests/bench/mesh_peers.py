@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 """Baselines on points that lie anywhere: what people use today on meshes, in plain PyTorch, trained for a given time and scored on whole rollouts.
 
-  mesh_peers.py --model NAME --train FILE (--test FILE | --last N) --seconds S [--threads 1] [--seed 0] [--width W] [--depth D] [--batch B] [--rate R]
-                [--noise S] [--unroll U] [--start-every E]
+  mesh_peers.py --model NAME --train FILE (--test FILE | --last N) --seconds S [--clock wall|cpu] [--threads 1] [--seed 0] [--width W] [--depth D] [--batch B]
+                [--rate R] [--noise S] [--unroll U] [--start-every E]
 
 FILE is HDF5 as `ups datagen transport_mesh2d` writes it: `points` (point, 2) with `cells` (cell, 3), or `points` (sample, point, 2) of every sample by itself; `u`
 (sample, time, point), `vx` and `vy` (sample, point), perhaps `parameters/nu` (sample). --last N holds out the last N samples of --train as the test set.
 
-  persistence   nothing moves; shows how far u moves.
   meshgraphnet  MeshGraphNets (Pfaff et al., arXiv 2010.03409): edges of the mesh both ways, or to the 8 nearest points where no cells are given; relative positions
                 on edges, messages between neighbours, LayerNorm, residuals, noise in training. The first layer of an edge's network is applied to points before their
                 values are copied to edges, and sums over edges are products with sparse matrices: the same numbers, in a fraction of the time.
@@ -27,7 +26,6 @@ from starts every E frames (1: from all, as `evaluation.start_every`), `rollout`
 import argparse
 import json
 import math
-import sys
 import time
 import warnings
 from dataclasses import dataclass
@@ -74,8 +72,6 @@ def nearest(places, points, count):
     return (torch.cat(parts) for parts in zip(*(torch.cdist(some, points).topk(count, largest=False) for some in places.split(1024))))
 
 
-# ---- MeshGraphNets ----
-
 class Copy(torch.autograd.Function):
     """Rows of x (point, channel) to the edges that begin or end there. `ends` is (edge), `total` the sparse (point, edge) matrix that sums over the same edges."""
     @staticmethod
@@ -101,8 +97,7 @@ class Total(torch.autograd.Function):
 
 
 def perceptron(inputs, width, outputs, norm=True):
-    layers = [nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, outputs)]
-    return nn.Sequential(*layers, *([nn.LayerNorm(outputs)] if norm else []))
+    return nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, outputs), nn.LayerNorm(outputs) if norm else nn.Identity())
 
 
 class Message(nn.Module):
@@ -161,8 +156,6 @@ class MeshGraphNet(nn.Module):
         return self.out(x).view(nodes.shape[:2])
 
 
-# ---- Transolver ----
-
 class Slices(nn.Module):
     """Physics attention: points (batch, point, width) to slices, attention between slices, and back by the same weights."""
     def __init__(self, width, heads, slices):
@@ -181,30 +174,19 @@ class Slices(nn.Module):
         return self.out((weight @ tokens).transpose(1, 2).flatten(2))
 
 
-class TransolverBlock(nn.Module):
-    def __init__(self, width, heads, slices, ratio):
-        super().__init__()
-        self.norm, self.mix, self.mlp = nn.LayerNorm(width), Slices(width, heads, slices), nn.Sequential(
-            nn.LayerNorm(width), nn.Linear(width, ratio * width), nn.GELU(), nn.Linear(ratio * width, width))
-
-    def forward(self, x):
-        x = x + self.mix(self.norm(x))
-        return x + self.mlp(x)
-
-
 class Transolver(nn.Module):
     defaults = dict(width=64, depth=4, batch=4, rate=1e-3, noise=0.0, unroll=1)
 
     def __init__(self, channels, width, depth, heads=4, slices=32, ratio=2):
         super().__init__()
         self.into = nn.Sequential(nn.Linear(channels + REFERENCE**2, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
-        self.blocks = nn.ModuleList(TransolverBlock(width, heads, slices, ratio) for _ in range(depth))
+        self.mixers = nn.ModuleList(nn.Sequential(nn.LayerNorm(width), Slices(width, heads, slices)) for _ in range(depth))
+        self.mlps = nn.ModuleList(nn.Sequential(nn.LayerNorm(width), nn.Linear(width, ratio * width), nn.GELU(), nn.Linear(ratio * width, width)) for _ in range(depth))
         self.out = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 1))
 
     @staticmethod
     def lay_out(points, cells):
-        low, high = points.amin(0), points.amax(0)
-        axes = [torch.linspace(low[i], high[i], REFERENCE) for i in (0, 1)]
+        axes = [torch.linspace(low, high, REFERENCE) for low, high in zip(points.amin(0), points.amax(0))]
         return torch.cdist(points, torch.cartesian_prod(*axes))
 
     @staticmethod
@@ -213,12 +195,11 @@ class Transolver(nn.Module):
 
     def forward(self, nodes, distances):
         x = self.into(torch.cat((nodes, distances.expand(len(nodes), -1, -1)), 2))
-        for block in self.blocks:
-            x = block(x)
+        for mixer, mlp in zip(self.mixers, self.mlps):
+            x = x + mixer(x)
+            x = x + mlp(x)
         return self.out(x).squeeze(2)
 
-
-# ---- Fourier neural operators on a grid between the points ----
 
 class Spectral(nn.Module):
     """(y, x, batch, channel): the lowest modes of both axes, each multiplied by a complex matrix. Where few modes are kept, products with the matrices of the discrete
@@ -232,21 +213,18 @@ class Spectral(nn.Module):
         twice = torch.full((modes, 1), 2.0)
         twice[0] = 1  # of real fields, half of the modes in x are kept; those left out are their mirror images
         complex_ = lambda real, imaginary: torch.stack((torch.stack((real, -imaginary), 1), torch.stack((imaginary, real), 1)), 1)  # (mode, out, in, place)
-        into = complex_(x.cos(), -x.sin()) / size
-        back = complex_(twice * x.cos(), twice * x.sin()) / size
-        self.register_buffer("into_y", torch.stack((y.cos(), -y.sin()), 1).flatten(0, 1))                                   # (mode and part, y)
-        self.register_buffer("into_x", into.flatten(0, 1).flatten(1, 2))                                                    # (mode and part, part and x)
-        self.register_buffer("back_x", back.permute(1, 3, 0, 2).flatten(0, 1).flatten(1, 2))                                # (part and x, mode and part)
-        self.register_buffer("back_y", torch.stack((y.cos(), -y.sin()), 1).flatten(0, 1).T.contiguous())                    # (y, mode and part)
+        into, back = complex_(x.cos(), -x.sin()) / size, complex_(twice * x.cos(), twice * x.sin()) / size
+        self.register_buffer("into_y", torch.stack((y.cos(), -y.sin()), 1).flatten(0, 1))                     # (mode and part, y)
+        self.register_buffer("into_x", into.flatten(0, 1).flatten(1, 2))                                      # (mode and part, part and x)
+        self.register_buffer("back_x", back.permute(1, 3, 0, 2).flatten(0, 1).flatten(1, 2))                  # (part and x, mode and part)
+        self.register_buffer("back_y", self.into_y.T.contiguous())                                            # (y, mode and part)
 
     def forward(self, x):
         rows, batch = 2 * self.modes, x.shape[2]
-        low = (self.into_y @ x.reshape(self.size, -1)).view(rows, 2 * self.size, -1)
-        low = self.into_x.expand(rows, -1, -1) @ low
+        low = self.into_x.expand(rows, -1, -1) @ (self.into_y @ x.reshape(self.size, -1)).view(rows, 2 * self.size, -1)
         low = low.view(rows * self.modes, 2, batch, self.width).transpose(1, 2).flatten(2)
         real, imaginary = self.weight
-        mixed = low @ torch.cat((torch.cat((real, imaginary), 2), torch.cat((-imaginary, real), 2)), 1)
-        mixed = mixed.unflatten(2, (2, -1)).transpose(1, 2).reshape(rows, rows, -1)
+        mixed = (low @ torch.cat((torch.cat((real, imaginary), 2), torch.cat((-imaginary, real), 2)), 1)).unflatten(2, (2, -1)).transpose(1, 2).reshape(rows, rows, -1)
         return (self.back_y @ (self.back_x.expand(rows, -1, -1) @ mixed).view(2 * rows, -1)).view(x.shape)
 
 
@@ -280,8 +258,7 @@ class Gino(nn.Module):
             shares = torch.stack((1 - second - third, second, third), 2)
             least, cell = shares.amin(2).max(1)
             inside = (least > -1e-4).float()[:, None]
-            linear = shares[torch.arange(len(places)), cell]
-            corners, weights = (torch.where(inside > 0, *pair) for pair in ((cells[cell], corners), (linear, weights)))
+            corners, weights = torch.where(inside > 0, cells[cell], corners), torch.where(inside > 0, shares[torch.arange(len(places)), cell], weights)
         return corners, weights / weights.sum(1, keepdim=True), inside, 2 * (points - low) / (high - low) - 1
 
     @staticmethod
@@ -290,7 +267,7 @@ class Gino(nn.Module):
 
     def forward(self, nodes, mesh):
         corners, weights, inside, where = (part.expand(len(nodes), *part.shape[1:]) for part in mesh)
-        around = nodes.gather(1, corners.flatten(1)[..., None].expand(-1, -1, nodes.shape[2])).unflatten(1, (-1, 3))
+        around = nodes.gather(1, corners.flatten(1)[..., None].expand(-1, -1, nodes.shape[2])).unflatten(1, (-1, 3))  # (batch, place, corner, channel)
         x = torch.cat(((around * weights[..., None]).sum(2), inside), 2).transpose(0, 1).unflatten(0, (self.grid, self.grid))
         x = F.pad(self.into(x), (0, 0, 0, 0, 0, self.border, 0, self.border))
         for spectral, local, mlp in zip(self.spectral, self.local, self.mlp):
@@ -301,34 +278,20 @@ class Gino(nn.Module):
         return self.out(torch.cat((x, nodes), 2)).squeeze(2) if self.at_points else x.squeeze(2)
 
 
-class Fno(Gino):
-    at_points = False
+MODELS = {"meshgraphnet": MeshGraphNet, "transolver": Transolver, "gino": Gino, "fno": type("Fno", (Gino,), {"at_points": False})}
 
 
-class Persistence(nn.Module):
-    defaults = dict(width=0, depth=0, batch=1, rate=0, noise=0, unroll=1)
+def nrmse(u, target, floor=0.0):
+    """(window)"""
+    return (u - target).square().mean(1).sqrt() / (target.square().mean(1).sqrt() + floor)
 
-    def __init__(self, *_):
-        super().__init__()
-
-    lay_out, collate = staticmethod(lambda points, cells: None), staticmethod(lambda meshes, points: None)
-
-    def forward(self, nodes, mesh):
-        return torch.zeros(nodes.shape[:2])
-
-
-MODELS = {"persistence": Persistence, "meshgraphnet": MeshGraphNet, "transolver": Transolver, "gino": Gino, "fno": Fno}
-
-
-# ---- training and scores ----
 
 class Surrogate:
     """A network with the scales of its data."""
     def __init__(self, network, data):
-        over = (0, 1)
         self.network = network
         self.mean, self.spread = data.u.mean(), data.u.std()
-        self.node_mean, self.node_spread = data.nodes.mean(over), data.nodes.std(over)
+        self.node_mean, self.node_spread = data.nodes.mean((0, 1)), data.nodes.std((0, 1))
         self.node_spread[self.node_spread < 1e-6] = 1  # the same everywhere
         self.change = data.u.diff(dim=1).std()
 
@@ -350,11 +313,11 @@ class Surrogate:
 
 
 def train(surrogate, data, arguments):
+    """Rate and unrolled steps follow the share of the time that is spent. Returns figures: steps, seconds, mean loss of the last 200 steps."""
     network, (nodes, meshes) = surrogate.network, surrogate.lay_out(data)
     optimizer = torch.optim.AdamW(network.parameters(), arguments.rate, weight_decay=1e-4)
     clock = time.perf_counter if arguments.clock == "wall" else lambda: time.process_time() / arguments.threads
-    spent, steps, last, losses, started = 0.0, 0, 0.0, [], time.perf_counter()
-    floor = 1e-2 * surrogate.spread  # frames of almost nothing must not rule
+    spent, last, losses, started = 0.0, 0.0, [], time.perf_counter()
     while spent + last / 2 < arguments.seconds:
         began, share = clock(), spent / arguments.seconds
         ahead = arguments.unroll if share > 1 - UNROLLED else 1
@@ -365,23 +328,19 @@ def train(surrogate, data, arguments):
         u = u + arguments.noise * surrogate.change * torch.randn_like(u)
         for i in range(1, ahead + 1):
             u, target = surrogate.step(u, nodes[samples], mesh), data.u[samples, starts + i]
-            loss = loss + ((u - target).square().mean(1).sqrt() / (target.square().mean(1).sqrt() + floor)).mean() / ahead
+            loss = loss + nrmse(u, target, 1e-2 * surrogate.spread).mean() / ahead  # frames of almost nothing must not rule
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
-        steps, losses = steps + 1, losses[-199:] + [loss.item()]
-        last = clock() - began
-        spent += last
-        if arguments.verbose and steps % 200 == 0:
-            print(f"{spent:6.1f} s  step {steps}  loss {np.mean(losses):.4g}", file=sys.stderr, flush=True)
-    return dict(steps=steps, seconds=time.perf_counter() - started, counted=spent, loss=float(np.mean(losses)))
+        losses.append(loss.item())
+        spent, last = spent + clock() - began, clock() - began
+    return dict(steps=len(losses), seconds=time.perf_counter() - started, counted=spent, loss=float(np.mean(losses[-200:])))
 
 
 @torch.no_grad()
 def score(surrogate, data, every):
-    nodes, meshes = surrogate.lay_out(data)
-    frames = data.u.shape[1]
+    (nodes, meshes), frames = surrogate.lay_out(data), data.u.shape[1]
 
     def errors(start, ahead):
         """(sample, frame): of `ahead` frames from `start` on."""
@@ -390,7 +349,7 @@ def score(surrogate, data, every):
             u, mesh, row = data.u[samples, start], meshes(samples), []
             for i in range(start + 1, start + ahead + 1):
                 u, target = surrogate.step(u, nodes[samples], mesh), data.u[samples, i]
-                row.append((u - target).square().mean(1).sqrt() / target.square().mean(1).sqrt())
+                row.append(nrmse(u, target))
             found.append(torch.stack(row, 1))
         return torch.cat(found)
 
@@ -404,7 +363,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, choices=list(MODELS))
     parser.add_argument("--train", required=True, metavar="FILE")
-    parser.add_argument("--test", metavar="FILE")
+    parser.add_argument("--test", metavar="FILE", help="scored; or --last of --train")
     parser.add_argument("--last", type=int, default=0, metavar="N", help="without --test: hold out the last N samples of --train")
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="what --seconds counts; cpu, where other work runs: seconds of the processor, by threads")
@@ -414,12 +373,10 @@ def main():
     for name, kind, text in (("width", int, "channels"), ("depth", int, "blocks, or steps of message passing"), ("batch", int, "windows a step"), ("rate", float, "of learning"),
                              ("noise", float, "on given frames, in spreads of the change"), ("unroll", int, f"steps in a row, in the last {UNROLLED:.0%} of the time")):
         parser.add_argument(f"--{name}", type=kind, help=f"{text}, instead of the model's")
-    parser.add_argument("--verbose", action="store_true")
     arguments = parser.parse_args()
     network = MODELS[arguments.model]
-    for name, value in network.defaults.items():
-        if getattr(arguments, name) is None:
-            setattr(arguments, name, value)
+    parser.set_defaults(**network.defaults)
+    arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.sparse.check_sparse_tensor_invariants.disable()
     warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
@@ -429,8 +386,7 @@ def main():
         parser.error(f"--train has {len(data.u)} samples; give --test FILE, or --last N with fewer")
     data, test = (data, read(arguments.test)) if arguments.test else (data.take(slice(0, -arguments.last)), data.take(slice(-arguments.last, None)))
     surrogate = Surrogate(network(data.nodes.shape[2] + 1, arguments.width, arguments.depth), data)
-    told = train(surrogate, data, arguments) if list(surrogate.network.parameters()) else dict(steps=0, seconds=0.0)
-    told |= score(surrogate, test, arguments.start_every)
+    told = train(surrogate, data, arguments) | score(surrogate, test, arguments.start_every)
     told["parameters"] = sum(p.numel() for p in surrogate.network.parameters())
     print(json.dumps({"model": arguments.model, **{k: round(v, 6) if isinstance(v, float) else v for k, v in told.items()}, "train_samples": len(data.u), "test_samples": len(test.u),
                       **{name: getattr(arguments, name) for name in ("threads", "seed", *network.defaults)}, "torch": torch.__version__}))
