@@ -4,6 +4,7 @@
 #include "tools/report/rollouts/raster.h"
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 static int dims_of(const ups_rollouts *rollouts) {
     return rollouts->task->geometry.dims;
@@ -71,11 +72,20 @@ ups_comparison ups_rollout_frames_comparison(const ups_rollout_subject *s, char 
                             .y = ups_rollout_space_axis(r, 1, labels[1])};
 }
 
+/* Whether a field says where points lie, which a picture shows by itself. */
+static bool tells_places(const ups_rollout_subject *s, const char *field) {
+    const ups_points *points = s->on_points ? s->on_points->sample.points : NULL;
+    bool found = false;
+    for (int axis = 0; points && points->own && axis < points->dims; axis++)
+        found |= strcmp(points->names[axis], field) == 0;
+    return found;
+}
+
 const float *ups_rollout_given(const ups_rollout_subject *s, char name[UPS_GIVEN_NAME]) {
     const ups_rollouts *r = s->rollouts;
     if (r->truth_frames == 0) return NULL;
     for (int64_t c = 0; c < r->task->geometry.channels; c++) {
-        if (r->solution[c]) continue;
+        if (r->solution[c] || tells_places(s, r->task->source->channel_names[c])) continue;
         snprintf(name, UPS_GIVEN_NAME, "%s (given)", r->task->source->channel_names[c]);
         return ups_rollout_frame(s, s->rollout->truth, 0) + (c - s->channel); /* of frame 0: it is the same in all */
     }
