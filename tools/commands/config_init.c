@@ -282,6 +282,20 @@ static bool any_scattered(const survey *s) {
     return any;
 }
 
+static int64_t tokens_of(const family *f) {
+    int64_t tokens = 1;
+    for (int a = 0; a < f->shape.dims; a++) tokens *= (f->shape.grid[a] + f->patch[a] - 1) / f->patch[a];
+    return tokens;
+}
+
+/* Whether points make so many tokens that attention over all of them, which costs the square, is out of reach. */
+static bool needs_windows(const survey *s) {
+    enum { MANY = 1024 };
+    bool any = false;
+    for (const family *f = s->families; f < s->families + s->count; f++) any |= f->scattered && tokens_of(f) > MANY;
+    return any;
+}
+
 /* Attention over all tokens wins where they are about a hundred, Fourier modes where they are a thousand, and on most
  * planes of some hundreds the U-Net of attention: docs/performance.md, "Attention or Fourier modes". */
 static const char *choose_core(const survey *s) {
@@ -289,8 +303,7 @@ static const char *choose_core(const survey *s) {
     int64_t most = 1;
     int dims = 1;
     for (const family *f = s->families; f < s->families + s->count; f++) {
-        int64_t tokens = 1;
-        for (int a = 0; a < f->shape.dims; a++) tokens *= (f->shape.grid[a] + f->patch[a] - 1) / f->patch[a];
+        const int64_t tokens = tokens_of(f);
         if (tokens > most || (tokens == most && f->shape.dims > dims)) most = tokens, dims = f->shape.dims;
     }
     if (any_scattered(s)) return most <= 2 * FEW ? "stack" : "unet"; /* modes are those of a grid */
@@ -313,6 +326,11 @@ static void add_core(const survey *s, ups_yaml *core, const model_size *size) {
     if (strcmp(name, "spectral") != 0) set_number(s->arena, core, "heads", (size->hidden + HEAD - 1) / HEAD);
     set_number(s->arena, core, "mlp_ratio", 2);
     if (!any_scattered(s)) set_number(s->arena, core, "convolution", 3);
+    if (needs_windows(s)) { /* runs of the tree */
+        enum { WINDOW = 64 };
+        set_plain(s->arena, core, "attention", "window");
+        set_number(s->arena, list(s->arena, core, "window"), NULL, WINDOW);
+    }
 }
 
 static void add_model(const survey *s, ups_yaml *root, const model_size *size) {
