@@ -322,7 +322,9 @@ static bool write_scattered_field(hid_t place, const ups_rollouts *rollouts, int
     for (int64_t i = 0; i < rollouts->count; i++) {
         const ups_rollout *rollout = &rollouts->list[i];
         const float *from = (truth ? rollout->truth : rollout->prediction) + channel;
-        const int32_t *stored = rollout->sample.points->stored;
+        /* files of one task may have the same points in other orders: `points` has that of the first trajectory's */
+        const ups_points *of = rollout->sample.points->own ? rollout->sample.points : rollouts->list[0].sample.points;
+        const int32_t *stored = of->stored;
         for (int64_t f = 0; f < frames; f++, to += points) {
             for (int64_t p = 0; p < points; p++) to[stored ? stored[p] : p] = from[(f * points + p) * channels];
         }

@@ -445,14 +445,20 @@ static ups_status read_points(const mapped *m, ups_points ***points, bool *own, 
         ups_arrays_read(m->builder->arrays, value->name, UPS_LAYOUT_MOST_NUMBERS, m->builder->arena, &numbers, error);
     if (read != UPS_OK) return ups_fail_within(error, "%s", value->key);
     UPS_TRY(ups_layout_make_points(m->builder, value->name, &numbers, m->samples, m->grid[0], points, own, error));
-    bool seen = !*own;
-    for (int a = 0; a < m->array_count; a++) seen |= strcmp(m->arrays[a].name, value->name) == 0;
-    if (seen) return UPS_OK;
-    return ups_fail(
-        error, UPS_ERR_CONFIG,
-        "%s: each sample has points of its own, so that a model has to be told where they lie: name them in "
-        "layout.fields, too, such as x: {array: %s, channel: 0, axes: [sample, point, channel]}",
-        m->builder->path, value->name);
+    for (int axis = 0; *own && axis < (*points)[0]->dims; axis++) {
+        const char *name = (*points)[0]->names[axis];
+        bool seen = false;
+        for (int64_t f = 0; f < m->mapping->field_count; f++)
+            seen |= strcmp(m->mapping->fields[f].name, name) == 0 && m->mapping->fields[f].channel == axis &&
+                    strcmp(m->arrays[m->array_of[f]].name, value->name) == 0;
+        if (seen) continue;
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "%s: each sample has points of its own, so that a model has to be told where they lie: name "
+                        "their coordinates in layout.fields, too: %s: {array: %s, channel: %d, axes: [sample, point, "
+                        "channel]}",
+                        m->builder->path, name, value->name, axis);
+    }
+    return UPS_OK;
 }
 
 /* One member for all samples, or one each where their times, points or parameters differ. */

@@ -19,8 +19,17 @@
 
 enum { MOST_COMPONENTS = 16 };
 
+static void find_scale(void *context, const char *name, double number, const char *text) {
+    (void)number;
+    if (text && strcmp(name, "CLASS") == 0 && strcmp(text, "DIMENSION_SCALE") == 0) *(bool *)context = true;
+}
+
+/* A dimension of NetCDF-4 may be called so, too. */
 static bool recognises(ups_hdf5_file *file) {
-    return ups_hdf5_kind_of(file, "points") == UPS_HDF5_DATASET;
+    ups_error error;
+    bool dimension = false;
+    return ups_hdf5_kind_of(file, "points") == UPS_HDF5_DATASET &&
+           ups_hdf5_attributes(file, "points", find_scale, &dimension, &error) == UPS_OK && !dimension;
 }
 
 /* ---- the points ---------------------------------------------------------------------------------------------------
@@ -53,6 +62,8 @@ ups_status ups_layout_make_points(const ups_layout_builder *builder, const char 
     const int dims = (int)read->shape[read->rank - 1];
     const int64_t sets = *own ? samples : 1;
     *points = UPS_ARENA_ARRAY(builder->arena, ups_points *, sets);
+    /* As the fields that tell them have them: who is given a frame alone finds the same order. */
+    for (int64_t i = 0; *own && i < read->count; i++) read->values[i] = (double)(float)read->values[i];
     for (int64_t s = 0; s < sets; s++) {
         (*points)[s] =
             ups_points_create(builder->arena, dims, count, read->values + s * count * dims, builder->points_as_stored);
@@ -73,7 +84,7 @@ static ups_status read_cells(const ups_layout_builder *builder, ups_points *poin
                         ups_layout_shape_text(arena, read.rank, read.shape));
     int32_t *corners = UPS_ARENA_ARRAY(arena, int32_t, read.count + 1);
     for (int64_t i = 0; i < read.count; i++) {
-        if (!(read.values[i] >= 0 && read.values[i] < (double)points->count))
+        if (!(read.values[i] >= 0 && read.values[i] < (double)points->count && read.values[i] == floor(read.values[i])))
             return ups_fail(error, UPS_ERR_FORMAT,
                             "%s: cell %lld has the corner %.9g, but points are counted from 0 to %lld", builder->path,
                             (long long)(i / read.shape[1]), read.values[i], (long long)points->count - 1);
@@ -109,7 +120,7 @@ static bool tell_axes(const mesh *m, const ups_stored_array *array, ups_layout_p
     const int64_t *shape = array->shape;
     int rank = array->rank;
     *part = (ups_layout_part){.array = array, .first_channel = m->channels};
-    if (rank > 1 && shape[rank - 1] != m->count && shape[rank - 1] <= MOST_COMPONENTS) {
+    if (rank > 1 && (rank > 3 || shape[rank - 1] != m->count) && shape[rank - 1] <= MOST_COMPONENTS) {
         part->component_axes = 1;
         rank--;
     }
@@ -152,14 +163,30 @@ static ups_status add_places(mesh *m, ups_error *error) {
     return UPS_OK;
 }
 
+/* What is none of the fields is named, and let be. */
+static void leave_out(const mesh *m, const char *name, const char *what) {
+    ups_layout_builder *builder = m->builder;
+    builder->left_out = builder->left_out
+                            ? ups_arena_printf(builder->arena, "%s, '%s' %s", builder->left_out, name, what)
+                            : ups_arena_printf(builder->arena, "'%s' %s", name, what);
+}
+
+/* A dataset that may be a field; NULL: it holds no numbers. */
+static ups_stored_array *map_numbers(const mesh *m, const char *name) {
+    ups_error why;
+    ups_stored_array *array = NULL;
+    if (is_told_apart(name) || ups_hdf5_kind_of(m->builder->file, name) != UPS_HDF5_DATASET) return NULL;
+    const ups_status status =
+        ups_layout_map(m->builder, name, 1, UPS_ARRAY_MAX_RANK, "(sample, time, point)", &array, &why);
+    return status == UPS_OK ? array : NULL;
+}
+
 /* The first dataset that can only be (sample, time, point): what all others are held against. */
 static ups_status find_shape(mesh *m, int64_t count, const char *const *names, int64_t name_count, ups_error *error) {
     m->count = count;
     for (int64_t i = 0; i < name_count && m->times == 0; i++) {
-        ups_stored_array *array;
-        if (is_told_apart(names[i]) || ups_hdf5_kind_of(m->builder->file, names[i]) != UPS_HDF5_DATASET) continue;
-        UPS_TRY(ups_layout_map(m->builder, names[i], 1, UPS_ARRAY_MAX_RANK, "(sample, time, point)", &array, error));
-        if (array->rank < 3 || array->shape[2] != count || array->rank > 4) continue;
+        const ups_stored_array *array = map_numbers(m, names[i]);
+        if (!array || array->rank < 3 || array->shape[2] != count || array->rank > 4) continue;
         m->samples = array->shape[0];
         m->times = array->shape[1];
     }
@@ -170,23 +197,42 @@ static ups_status find_shape(mesh *m, int64_t count, const char *const *names, i
                     m->builder->path, (long long)count);
 }
 
-static ups_status map_fields(mesh *m, const char *const *names, int64_t name_count, ups_error *error) {
-    ups_layout_builder *builder = m->builder;
-    for (int64_t i = 0; i < name_count; i++) {
-        ups_stored_array *array;
-        ups_layout_part part;
-        if (is_told_apart(names[i]) || ups_hdf5_kind_of(builder->file, names[i]) != UPS_HDF5_DATASET) continue;
-        UPS_TRY(ups_layout_map(builder, names[i], 1, UPS_ARRAY_MAX_RANK, "(sample, time, point)", &array, error));
-        if (tell_axes(m, array, &part)) {
-            UPS_TRY(add_field(m, array, &part, error));
-        } else {
-            const char *text = ups_layout_shape_text(builder->arena, array->rank, array->shape);
-            builder->left_out = builder->left_out
-                                    ? ups_arena_printf(builder->arena, "%s, '%s' %s", builder->left_out, names[i], text)
-                                    : ups_arena_printf(builder->arena, "'%s' %s", names[i], text);
-        }
+/* Where points are fields, no other field has their names. */
+static ups_status check_name(const mesh *m, const char *name, ups_error *error) {
+    const bool places = m->part_count > 0 && strcmp(m->arrays[0]->name, "points") == 0;
+    for (int64_t c = 0; places && c < m->arrays[0]->shape[2]; c++) {
+        if (strcmp(m->channel_names[c], name) == 0)
+            return ups_fail(error, UPS_ERR_FORMAT,
+                            "%s: '%s' is a field, but the points of each sample are fields x, y, z themselves; give it "
+                            "another name, or a `layout` in the task",
+                            m->builder->path, name);
     }
     return UPS_OK;
+}
+
+static ups_status map_fields(mesh *m, const char *const *names, int64_t name_count, ups_error *error) {
+    ups_layout_builder *builder = m->builder;
+    bool changes = false;
+    for (int64_t i = 0; i < name_count; i++) {
+        ups_layout_part part;
+        if (is_told_apart(names[i]) || ups_hdf5_kind_of(builder->file, names[i]) != UPS_HDF5_DATASET) continue;
+        ups_stored_array *array = map_numbers(m, names[i]);
+        if (!array) {
+            leave_out(m, names[i], "(no numbers that can be read)");
+        } else if (!tell_axes(m, array, &part)) {
+            leave_out(m, names[i], ups_layout_shape_text(builder->arena, array->rank, array->shape));
+        } else {
+            UPS_TRY(check_name(m, names[i], error));
+            UPS_TRY(add_field(m, array, &part, error));
+            changes |= part.by_time;
+        }
+    }
+    if (changes) return UPS_OK;
+    return ups_fail(
+        error, UPS_ERR_FORMAT,
+        "%s: no dataset has axes (sample, time, point[, component]) with %lld points; a `layout` of the task "
+        "can say what axes are (docs/own-data.md)",
+        builder->path, (long long)m->count);
 }
 
 /* ---- the file -----------------------------------------------------------------------------------------------------

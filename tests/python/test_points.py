@@ -7,6 +7,7 @@ import shutil
 import sys
 
 import h5py
+import netCDF4
 import numpy as np
 import pytest
 import zarr
@@ -110,7 +111,9 @@ def test_formats_of_ones_own_have_points_too(tmp_path):
     for name in ("data.zarr", "data.npz", "data.h5"):
         np.testing.assert_array_equal(dump(tmp_path / name, 3, "threads", "--layout", layout), expected)
     hidden = "{fields: {u: u}, axes: [sample, time, point], coordinates: {point: points}}"
-    one_sentence(ups("data", "inspect", tmp_path / "data.npz", "--layout", hidden), "name them in layout.fields, too")
+    one_sentence(ups("data", "inspect", tmp_path / "data.npz", "--layout", hidden), "name their coordinates in layout.fields, too: x: ")
+    other = layout.replace("x: {", "px: {").replace("y: {", "py: {")
+    one_sentence(ups("data", "inspect", tmp_path / "data.npz", "--layout", other), "name their coordinates in layout.fields, too: x: ")
 
 
 @pytest.mark.parametrize("layout, sentence", [
@@ -134,6 +137,7 @@ def test_mappings_that_cannot_be_are_refused(tmp_path, layout, sentence):
     ({"points": np.zeros((3, POINTS, 2))}, r"'points' has shape \(3, 203, 2\), where fields have 24 samples"),
     ({"cells": np.full((5, 3), POINTS)}, "cell 0 has the corner 203, but points are counted from 0 to 202"),
     ({"cells": np.full((5, 3), -1)}, "cell 0 has the corner -1"),
+    ({"cells": np.full((5, 3), 0.5)}, "cell 0 has the corner 0.5"),
     ({"cells": np.zeros(5)}, r"'cells' has shape \(5\)"),
     ({"t": None}, "dataset 't' is missing"),
     ({"t": np.arange(5.0)}, r"'t' has shape \(5\) where fields have 24 samples of 9 frames"),
@@ -142,6 +146,26 @@ def test_mappings_that_cannot_be_are_refused(tmp_path, layout, sentence):
 def test_broken_files_are_refused_with_a_sentence(tmp_path, change, sentence):
     path = write(tmp_path / "data.h5", False, **change)
     one_sentence(ups("data", "inspect", path), sentence, "data.h5")
+
+
+def test_what_holds_no_numbers_is_left_out_and_named(tmp_path):
+    path = write(tmp_path / "data.h5", False, label=np.array([b"wall", b"inlet"]), mask=np.zeros(POINTS, bool))
+    facts = told("data", "inspect", path)[0]
+    assert facts["fields"] == ["force_x", "force_y", "u", "wall"] and "'label' (no numbers that can be read)" in facts["left_out"]
+
+
+def test_a_dimension_of_netcdf_called_points_makes_no_mesh(tmp_path):
+    with netCDF4.Dataset(tmp_path / "line.nc", "w") as f:
+        for name, length in {"time": TIMES, "points": 40}.items():
+            f.createDimension(name, length)
+        f.createVariable("time", "f8", ("time",))[:] = np.arange(TIMES)
+        f.createVariable("u", "f4", ("time", "points"))[:] = np.random.default_rng(0).random((TIMES, 40))
+    assert told("data", "inspect", tmp_path / "line.nc")[0]["layout"] == "netcdf"
+
+
+def test_a_field_with_the_name_of_a_coordinate_is_refused(tmp_path):
+    path = write(tmp_path / "data.h5", True, x=np.zeros((SAMPLES, TIMES, POINTS), "f4"))
+    one_sentence(ups("data", "inspect", path), "'x' is a field, but the points of each sample are fields")
 
 
 # ---- configurations ------------------------------------------------------------------------------------------------------------------
@@ -194,7 +218,7 @@ def test_a_rollout_is_in_the_order_of_the_file_and_reads_back(run, tmp_path):
     with h5py.File(tmp_path / "r.h5") as r, h5py.File(run / "data.h5") as f:
         rows = [int(name.split("[")[1][:-1]) for name in r.attrs["ups.samples"].split(", ")]
         own = f["points"].ndim == 3
-        np.testing.assert_array_equal(r["points"], f["points"][:][rows] if own else f["points"])
+        np.testing.assert_array_equal(r["points"], f["points"][:][rows].astype("f4") if own else f["points"])
         np.testing.assert_array_equal(r["truth/u"], f["u"][:][rows])
         np.testing.assert_array_equal(r["parameters/nu"], f["parameters/nu"][:][rows])
         if not own:
@@ -227,8 +251,38 @@ def test_the_order_of_the_file_changes_no_prediction(run, tmp_path):
         np.testing.assert_array_equal(one["u"][:][..., order], other["u"])
 
 
-def test_a_model_in_one_file_predicts_without_its_data(run, tmp_path):
-    """`ups rollout` of the run, bit for bit, from what the exported file tells."""
+def test_files_may_have_the_same_points_in_other_orders(tmp_path):
+    """A rollout's file has one order for all: that of the first trajectory's points."""
+    write(tmp_path / "a.h5", False)
+    order = np.random.default_rng(3).permutation(POINTS)
+    with h5py.File(tmp_path / "a.h5") as f:
+        change = {"points": f["points"][:][order], "u": f["u"][:][..., order], "wall": f["wall"][:][order], "force": f["force"][:][:, order], "cells": None}
+    write(tmp_path / "b.h5", False, **change)
+    must("train", configuration(tmp_path, "a.h5", files=["a.h5"], test_files=["b.h5"]), "-q")
+    must("rollout", tmp_path / "run", "-o", tmp_path / "r.h5", "-q", "--samples", "4")
+    with h5py.File(tmp_path / "r.h5") as r, h5py.File(tmp_path / "a.h5") as a:
+        places = {tuple(p): i for i, p in enumerate(a["points"][:])}
+        at = [places[tuple(p)] for p in r["points"][:]]
+        np.testing.assert_array_equal(r["truth/wall"][:], np.broadcast_to(a["wall"][:][at], r["truth/wall"].shape))
+
+
+def test_a_field_that_a_rollouts_file_has_no_place_for_is_refused_before_the_work(tmp_path):
+    write(tmp_path / "data.h5", False)
+    layout = {"fields": {"t": "u"}, "axes": ["sample", "time", "point"], "coordinates": {"point": "points"}}
+    must("train", configuration(tmp_path, "data.h5", layout=layout), "-q")
+    one_sentence(ups("rollout", tmp_path / "run", "-o", tmp_path / "r.h5", "-q"), "a field is called 't'", "another name")
+
+
+@pytest.mark.parametrize("origin", [0, 4.5e6])
+def test_a_model_in_one_file_predicts_without_its_data(run, tmp_path, origin):
+    """`ups rollout` of the run, bit for bit, from what the exported file tells; also where coordinates are large, as those of maps."""
+    if origin:
+        shutil.copytree(run, tmp_path / "far")
+        run = tmp_path / "far"
+        with h5py.File(run / "data.h5", "r+") as f:
+            f["points"][...] += origin
+        shutil.rmtree(run / "run")
+        must("train", configuration(run, "data.h5"), "-q")
     must("export", run / "run", "-o", tmp_path / "model.safetensors", "-q")
     must("rollout", run / "run", "-o", tmp_path / "r.h5", "-q")
     model = package.Model.load(tmp_path / "model.safetensors")

@@ -287,6 +287,20 @@ static ups_status check_folder(const char *output, ups_error *error) {
     return result;
 }
 
+/* A file of points has datasets and groups of its own beside the fields. */
+static ups_status check_field_name(const ups_task *task, const char *field, ups_error *error) {
+    static const char *const taken[] = {"points", "cells", "t", "truth", "parameters"};
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
+        if (strcmp(taken[i], field) == 0)
+            return ups_fail(
+                error, UPS_ERR_UNSUPPORTED,
+                "task %s: a field is called '%s', as is a part of every file of rollouts on points; give it "
+                "another name in the task's `layout`",
+                task->name, field);
+    }
+    return UPS_OK;
+}
+
 /* Before the first task's work, not after it. */
 static ups_status check_tasks(const ups_session *session, const rollout_request *request, ups_error *error) {
     int64_t given;
@@ -294,6 +308,8 @@ static ups_status check_tasks(const ups_session *session, const rollout_request 
         const ups_task *task = &session->tasks->task[t];
         if (request->task && strcmp(task->name, request->task) != 0) continue;
         UPS_TRY(ups_evaluation_given(session->config, task, &given, error));
+        for (int64_t c = 0; task->geometry.points && c < task->geometry.channels; c++)
+            UPS_TRY(check_field_name(task, task->source->channel_names[c], error));
         if (task->geometry.points && ups_rollout_is_netcdf(request->output))
             return ups_fail(
                 error, UPS_ERR_UNSUPPORTED,
