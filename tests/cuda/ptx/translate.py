@@ -22,6 +22,7 @@ import sys
 
 # Modifiers that change no result here: how exact, cached, scoped, or ordered an instruction is. (Rounding to nearest is
 # what all do; other roundings keep their name.)
+PROJECT = os.path.abspath(__file__).rsplit("/", 4)[0] + "/"  # places are told from here on, so that a compiler's cache knows them in any clone
 WITHOUT_MEANING = {"rn", "ftz", "noftz", "approx", "full", "uni", "sync", "aligned"}
 CACHING = re.compile(r"nc|c[agsv]|wb|wt|lu|L[12]::.*|evict_.*|unified|weak|volatile")
 ORDERS = {"relaxed", "acquire", "release", "acq_rel"}
@@ -113,7 +114,7 @@ class Module:
     """What a whole file shares: source files, and variables of kernels."""
 
     def __init__(self, text):
-        self.files = dict(re.findall(r'\.file\s+(\d+)\s+"([^"]+)"', text))
+        self.files = {number: path.removeprefix(PROJECT) for number, path in re.findall(r'\.file\s+(\d+)\s+"([^"]+)"', text)}
         self.variables, self.lines = {}, []
         self.shared, self.dynamic = [], set()
         for line in re.findall(r"^(?:\.visible |\.weak |\.extern )?\.(?:global|const|shared|func|tex)\b.*", text, re.M):
