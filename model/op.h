@@ -39,6 +39,7 @@
     X(WEIGH, weigh)                                                                                                    \
     X(READ_PATCHES, read_patches)                                                                                      \
     X(FOURIER, fourier)                                                                                                \
+    X(ANGLES, angles)                                                                                                  \
     X(SPECTRAL, spectral)                                                                                              \
     X(LOSS_MSE, loss_mse)                                                                                              \
     X(LOSS_RELATIVE, loss_relative)                                                                                    \

@@ -252,7 +252,8 @@ ups_value ups_self_attention(ups_graph *g, ups_value qkv, const ups_attention_op
     }
     require_vector(g, kind, "the gain of q", options->gain_q, dim / heads);
     require_vector(g, kind, "the gain of k", options->gain_k, dim / heads);
-    require_vector(g, kind, "the number of angles", options->rotary, tokens * (dim / heads));
+    const bool own = options->rotary != UPS_NO_VALUE && shape_of(g, options->rotary).rank == 3; /* of each sample */
+    require_vector(g, kind, "the number of angles", options->rotary, (own ? batch : 1) * tokens * (dim / heads));
     if (options->rotary != UPS_NO_VALUE) require_size(g, kind, "what is left of a head's pairs", dim / heads % 2, 0);
     ups_op_attributes attributes = {.epsilon = rms_norm_epsilon, .heads = heads, .groups = groups};
     attributes.dims = options->dims;
@@ -475,6 +476,14 @@ ups_value ups_fourier(ups_graph *g, ups_value coordinates, const float *frequenc
     ups_shape shape = shape_of(g, coordinates);
     return ups_graph_append(g, kind, &attributes, 1, &coordinates, g->compute,
                             with_last(shape, shape.size[1] * (1 + 2 * count)), 0, NULL);
+}
+
+ups_value ups_angles(ups_graph *g, ups_value places, int64_t width) {
+    const ups_op_kind kind = UPS_OP_ANGLES;
+    if (dtype_of(g, places) != UPS_F32) ups_graph_abort(g, ups_op_name(kind), "the places are not float32");
+    require_size(g, kind, "what is left of pairs", width % 2, 0);
+    return ups_graph_append(g, kind, &(ups_op_attributes){0}, 1, &places, UPS_F32,
+                            with_last(shape_of(g, places), width), 0, NULL);
 }
 
 ups_value ups_spectral(ups_graph *g, ups_value x, ups_value weight, const ups_value *tables, int dims,

@@ -49,8 +49,8 @@ ups_value ups_scale(ups_graph *g, ups_value x, float factor, ups_value gain);
  * (B, Tq, D). d = D/H. Saves what backward wants (log-sum-exp (B, H, Tq), and 1/rms of q and k) */
 ups_value ups_attention(ups_graph *g, ups_value q, ups_value kv, ups_value gain_q, ups_value gain_k, int heads);
 /* Self-attention with more to it than heads. `groups` > 1: features are packed group by group, each [q | k | v] of its
- * heads. `rotary` (T, d) float32, cosines and then sines of d/2 angles: pairs (i, d/2 + i) of q and k are turned by
- * those of their token, after the norm. With `dims` > 0 tokens are the cells of a grid, and attention stays within
+ * heads. `rotary` (T, d) float32, or (B, T, d), cosines and then sines of d/2 angles: pairs (i, d/2 + i) of q and k
+ * are turned by those of their token, after the norm. With `dims` > 0 tokens are the cells of a grid, and attention stays within
  * windows: every axis is cut `shift` cells behind its beginning, and every `window` cells from there on; a periodic
  * axis goes on at its beginning, any other begins and ends with a shorter window, and an axis no longer than a window
  * is not cut. `bias` (Π (2 window − 1), H) float32 is added to scores, by the offset of the query's cell from the
@@ -102,6 +102,9 @@ ups_value ups_read_patches(ups_graph *g, ups_value x, ups_value coordinates, int
 ups_value ups_weigh_points(ups_graph *g, ups_value x, ups_value weights, int64_t rows);
 /* y (Q, d·(1 + 2F)) = [c, sin 2πfc, cos 2πfc …] of coordinates c (Q, d) float32; no gradient. y: compute */
 ups_value ups_fourier(ups_graph *g, ups_value coordinates, const float *frequencies, int count);
+/* y (…, W) float32 = cosines, then sines, of W/2 angles a place c (…, d) float32: πk c for k from 1 up to ⌊W/2/d⌋ of
+ * each coordinate, one after the other, then 0. What attention takes as `rotary`; no gradient */
+ups_value ups_angles(ups_graph *g, ups_value places, int64_t width);
 /* y (B, N, D) = Tᵀ mix(T x): tokens x on a grid of `dims` axes become modes, features of each mode are mixed by
  * matrices of its own, and modes become tokens again. T is the tensor product of tables[axis] (2 K, cells of the axis)
  * float32, slowest axis first, whose rows 2 k and 2 k + 1 are the two parts of mode k, a cosine and a sine

@@ -212,7 +212,15 @@ static void list_all(const heads *h, const scratch *s) {
     for (int64_t i = 0; i < listed(h); i++) s->token[i] = (int32_t)i;
 }
 
-static void head_forward(const ups_op_call *call, const heads *h, int64_t item, void *memory) {
+/* The heads as those of an item's sample are turned. */
+static heads of_sample(const heads *h, int64_t item) {
+    heads own = *h;
+    if (own.rotary) own.rotary += item / h->count * h->rotary_stride;
+    return own;
+}
+
+static void head_forward(const ups_op_call *call, const heads *all, int64_t item, void *memory) {
+    const heads own = of_sample(all, item), *h = &own;
     scratch s = scratch_of(memory, h);
     head_place at = place_of(call, h, item);
     load_bias(h, item % h->count, s.bias);
@@ -293,8 +301,9 @@ static void window_backward(const ups_op_call *call, const heads *h, const head_
     }
 }
 
-static void head_backward(const ups_op_call *call, const heads *h, int64_t item, const head_gradients *gradients,
+static void head_backward(const ups_op_call *call, const heads *all, int64_t item, const head_gradients *gradients,
                           void *memory) {
+    const heads own = of_sample(all, item), *h = &own;
     scratch s = scratch_of(memory, h);
     head_place at = place_of(call, h, item);
     load_bias(h, item % h->count, s.bias);

@@ -11,6 +11,7 @@ typedef struct heads {
     int64_t q_stride, k_stride, k_offset, v_offset; /* in elements of the packed rows */
     windows windows;                                /* of self-attention */
     const float *rotary;                            /* (T, d): cosines, then sines; NULL: none */
+    int64_t rotary_stride;                          /* from those of a sample to those of the next; 0: all share them */
     const float *bias;                              /* (offsets, count); NULL: none */
     bool normalised;
     float scale, epsilon;
@@ -34,6 +35,7 @@ static inline heads heads_of(const ups_op_call *call, bool cross) {
     h.v_offset = h.k_offset + h.in_group * h.width;
     h.windows = windows_of(call->attributes, h.keys);
     h.rotary = call->inputs[4].data;
+    h.rotary_stride = call->inputs[4].shape.rank == 3 ? h.keys * h.width : 0;
     h.bias = call->inputs[5].data;
     h.normalised = call->inputs[2].shape.rank > 0;
     h.scale = 1.0f / sqrtf((float)h.width);

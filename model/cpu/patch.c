@@ -1,4 +1,4 @@
-/* From fields to tokens and back: patchify, gather_points, pool_tokens, read_patches, weigh, fourier.
+/* From fields to tokens and back: patchify, gather_points, pool_tokens, read_patches, weigh, fourier, angles.
  *
  * Fields are float32, (B, points * C), channels first (C, points) or last (points, C). What is written to tokens or
  * read from them by element is inlined once a dtype, so that its loops do not ask for it. */
@@ -416,6 +416,30 @@ static ups_status fourier_forward(ups_device *device, const ups_op_call *call, u
     return UPS_OK;
 }
 
+/* cos πkc, then sin πkc: the first by sines and cosines, the others by turning on. */
+static ups_status angles_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    const float *places = call->inputs[0].data;
+    const int64_t points = ups_shape_rows(call->inputs[0].shape), dims = ups_shape_last(call->inputs[0].shape);
+    const int64_t width = ups_shape_last(call->output.shape), pairs = width / 2, each = pairs / dims;
+#pragma omp parallel for num_threads(ups_threads_for(device, points *width)) schedule(static)
+    for (int64_t point = 0; point < points; point++) {
+        float *to = (float *)call->output.data + point * width;
+        for (int64_t axis = 0; axis < dims; axis++) {
+            const double angle = M_PI * (double)places[point * dims + axis], x = cos(angle), y = sin(angle);
+            double cosine = 1, sine = 0;
+            for (int64_t pair = axis * each; pair < (axis + 1) * each; pair++) {
+                const double before = cosine;
+                cosine = before * x - sine * y;
+                sine = sine * x + before * y;
+                to[pair] = (float)cosine;
+                to[pairs + pair] = (float)sine;
+            }
+        }
+        for (int64_t pair = dims * each; pair < pairs; pair++) to[pair] = 1, to[pairs + pair] = 0;
+    }
+    return UPS_OK;
+}
+
 static ups_status no_backward(ups_device *device, const ups_op_call *call, ups_error *error) {
     return UPS_OK;
 }
@@ -426,5 +450,6 @@ const ups_cpu_kernel UPS_CPU(gather_points) = {
     .workspace = field_workspace, .forward = gather_forward, .backward = gather_backward};
 const ups_cpu_kernel UPS_CPU(pool_tokens) = {.forward = pool_forward, .backward = pool_backward};
 const ups_cpu_kernel UPS_CPU(fourier) = {.forward = fourier_forward, .backward = no_backward};
+const ups_cpu_kernel UPS_CPU(angles) = {.forward = angles_forward, .backward = no_backward};
 const ups_cpu_kernel UPS_CPU(read_patches) = {.forward = read_patches_forward, .backward = read_patches_backward};
 const ups_cpu_kernel UPS_CPU(weigh) = {.forward = weigh_forward, .backward = weigh_backward};

@@ -339,6 +339,7 @@ static const ups_cuda_kernel *const kernels[UPS_OP_COUNT] = {
     [UPS_OP_WEIGH] = &ups_cuda_weigh,
     [UPS_OP_READ_PATCHES] = &ups_cuda_read_patches,
     [UPS_OP_FOURIER] = &ups_cuda_fourier,
+    [UPS_OP_ANGLES] = &ups_cuda_angles,
     [UPS_OP_DEPTHWISE] = &ups_cuda_depthwise,
     [UPS_OP_SPECTRAL] = &ups_cuda_spectral,
     [UPS_OP_ATTENTION] = &ups_cuda_attention,

@@ -19,7 +19,7 @@ extern const ups_cuda_kernel ups_cuda_gelu, ups_cuda_silu, ups_cuda_layer_norm, 
     ups_cuda_linear_gelu, ups_cuda_cast;
 extern const ups_cuda_kernel ups_cuda_slice, ups_cuda_select_frame, ups_cuda_patchify, ups_cuda_neighborhood,
     ups_cuda_coarsen, ups_cuda_refine, ups_cuda_pool_tokens, ups_cuda_gather_points, ups_cuda_weigh,
-    ups_cuda_read_patches, ups_cuda_fourier;
+    ups_cuda_read_patches, ups_cuda_fourier, ups_cuda_angles;
 extern const ups_cuda_kernel ups_cuda_depthwise, ups_cuda_spectral;
 extern const ups_cuda_kernel ups_cuda_attention;
 extern const ups_cuda_kernel ups_cuda_modulate, ups_cuda_residual, ups_cuda_add, ups_cuda_broadcast, ups_cuda_scale;

@@ -1,4 +1,4 @@
-// From fields to tokens and back: patchify, gather_points, pool_tokens, read_patches, weigh, fourier.
+// From fields to tokens and back: patchify, gather_points, pool_tokens, read_patches, weigh, fourier, angles.
 //
 // Fields are float32, (B, points * C), channels first (C, points) or last (points, C). Every gradient is gathered, a thread an
 // element: of patches and of pooled tokens by arithmetic, of points that were read from anywhere by lists of who read a number
@@ -620,6 +620,34 @@ static ups_status fourier_forward(ups_device *device, const ups_op_call *call, u
     return ups_cuda_launched("Fourier features", error);
 }
 
+// ---- angles ----------------------------------------------------------------------------------------------------------
+
+// A thread a pair. k c is rounded as a product; whole turns are taken off by sincospif, exactly.
+static __global__ void __launch_bounds__(THREADS)
+    angles_kernel(const float *places, float *angles, int64_t points, int dims, int pairs, int each) {
+    int64_t stride = (int64_t)gridDim.x * THREADS;
+    for (int64_t at = (int64_t)blockIdx.x * THREADS + threadIdx.x; at < points * pairs; at += stride) {
+        int64_t point = at / pairs;
+        int pair = (int)(at - point * pairs);
+        float sine = 0.0f, cosine = 1.0f;
+        if (pair < dims * each) {
+            int axis = pair / each;
+            sincospif((float)(pair - axis * each + 1) * places[point * dims + axis], &sine, &cosine);
+        }
+        angles[point * 2 * pairs + pair] = cosine;
+        angles[point * 2 * pairs + pairs + pair] = sine;
+    }
+}
+
+static ups_status angles_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    int64_t points = ups_shape_rows(call->inputs[0].shape), dims = ups_shape_last(call->inputs[0].shape);
+    int64_t pairs = ups_shape_last(call->output.shape) / 2;
+    if (points * pairs == 0) return UPS_OK;
+    angles_kernel<<<blocks_for(points * pairs, 1), THREADS, 0, ups_cuda_stream(device)>>>(
+        (const float *)call->inputs[0].data, (float *)call->output.data, points, (int)dims, (int)pairs, (int)(pairs / dims));
+    return ups_cuda_launched("angles of places", error);
+}
+
 static ups_status no_backward(ups_device *device, const ups_op_call *call, ups_error *error) {
     return UPS_OK;
 }
@@ -630,3 +658,4 @@ const ups_cuda_kernel ups_cuda_read_patches = {read_patches_forward, read_patche
 const ups_cuda_kernel ups_cuda_weigh = {weigh_forward, weigh_backward, weigh_prepare};
 const ups_cuda_kernel ups_cuda_pool_tokens = {pool_forward, pool_backward, nullptr};
 const ups_cuda_kernel ups_cuda_fourier = {fourier_forward, no_backward, nullptr};
+const ups_cuda_kernel ups_cuda_angles = {angles_forward, no_backward, nullptr};

@@ -6,17 +6,23 @@
 #include "model/nets/operator_options.h"
 #include "model/ops.h"
 
+/* What a core changes, and what it knows. */
+typedef struct ups_core_input {
+    ups_value x;          /* (B, tokens, hidden) float32 */
+    ups_value condition;  /* (B, condition_hidden): what blocks are modulated by, or UPS_NO_VALUE */
+    ups_value places;     /* (B, tokens, d) float32: where each sample's tokens lie; UPS_NO_VALUE: as the options say */
+    uint32_t first_layer; /* of the random streams that drop-path may use, two a block */
+} ups_core_input;
+
 typedef struct ups_core_class {
     const char *name, *help;
     ups_mixing mixing; /* of its blocks, where the options name none */
     /* What is wrong with the options for this core alone; the sentence begins with "operator: ". NULL: nothing ever. */
     ups_status (*check)(const ups_operator_options *options, ups_error *error);
     int (*block_count)(const ups_operator_options *options); /* NULL: options->depth */
-    /* (B, tokens, hidden) float32 from (B, tokens, hidden) float32. `condition` (B, condition_hidden): what blocks are
-     * modulated by, or UPS_NO_VALUE. Parameters are named PREFIX.…; `first_layer`: of the random streams that drop-path
-     * may use, two a block. */
-    ups_value (*build)(ups_graph *graph, const char *prefix, const ups_operator_options *options, ups_value x,
-                       ups_value condition, uint32_t first_layer);
+    /* (B, tokens, hidden) float32. Parameters are named PREFIX.…. */
+    ups_value (*build)(ups_graph *graph, const char *prefix, const ups_operator_options *options,
+                       const ups_core_input *input);
 } ups_core_class;
 
 extern const ups_core_class ups_core_stack, ups_core_spectral, ups_core_unet;

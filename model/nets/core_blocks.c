@@ -43,11 +43,13 @@ ups_value ups_core_block_build(ups_graph *g, const char *prefix, const ups_core_
     return x;
 }
 
-ups_value ups_core_blocks(ups_graph *g, const char *prefix, const ups_operator_options *o, ups_value x,
-                          ups_value condition, uint32_t first_layer) {
-    ups_core_block block = {.options = o, .grid = o->grid, .count = o->depth, .condition = condition};
+ups_value ups_core_blocks(ups_graph *g, const char *prefix, const ups_operator_options *o,
+                          const ups_core_input *input) {
+    ups_core_block block = {.options = o, .grid = o->grid, .count = o->depth, .condition = input->condition};
+    block.angles = ups_core_angles(g, o, input->places);
+    ups_value x = input->x;
     for (; block.index < o->depth; block.index++) {
-        block.layer = first_layer + 2 * (uint32_t)block.index;
+        block.layer = input->first_layer + 2 * (uint32_t)block.index;
         x = ups_core_block_build(g, prefix, &block, x);
     }
     return x;

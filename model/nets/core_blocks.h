@@ -4,7 +4,7 @@
 #ifndef UPS_MODEL_NETS_CORE_BLOCKS_H
 #define UPS_MODEL_NETS_CORE_BLOCKS_H
 
-#include "model/nets/operator_options.h"
+#include "model/nets/core.h"
 #include "model/ops.h"
 
 typedef struct ups_core_block {
@@ -13,6 +13,7 @@ typedef struct ups_core_block {
     int level;           /* how often tokens were merged before */
     int index, count;    /* which of how many blocks of the core */
     ups_value condition; /* (B, C) that norms are modulated by, or UPS_NO_VALUE */
+    ups_value angles;    /* (B, tokens, width of a head) of rotary places that each sample tells, or UPS_NO_VALUE */
     uint32_t layer;      /* separates random streams: the block uses `layer` and `layer` + 1 */
 } ups_core_block;
 
@@ -20,8 +21,11 @@ typedef struct ups_core_block {
 ups_value ups_core_block_build(ups_graph *graph, const char *prefix, const ups_core_block *block, ups_value x);
 
 /* All blocks of the options, one after the other: the `build` of cores that do nothing else (core.h). */
-ups_value ups_core_blocks(ups_graph *graph, const char *prefix, const ups_operator_options *options, ups_value x,
-                          ups_value condition, uint32_t first_layer);
+ups_value ups_core_blocks(ups_graph *graph, const char *prefix, const ups_operator_options *options,
+                          const ups_core_input *input);
+
+/* What queries and keys of tokens are turned by that lie at `places`; UPS_NO_VALUE of that, or where none are. */
+ups_value ups_core_angles(ups_graph *graph, const ups_operator_options *options, ups_value places);
 
 /* What the first half of a block adds to x, from the norm's output: PREFIX.attention.… and PREFIX.spectral.…. */
 ups_value ups_mix_attention(ups_graph *graph, const char *prefix, const ups_core_block *block, ups_value x);

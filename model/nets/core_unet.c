@@ -25,16 +25,22 @@ static int block_count(const ups_operator_options *o) {
     return count;
 }
 
+typedef struct level {
+    ups_token_grid grid;
+    ups_value angles, skip;
+} level;
+
 typedef struct builder {
     const char *prefix;
     ups_core_block block; /* the next one */
     uint32_t first_layer;
 } builder;
 
-static ups_value run_level(ups_graph *g, builder *b, const ups_token_grid *grid, int level, ups_value x) {
-    b->block.grid = *grid;
-    b->block.level = level;
-    for (int i = 0; i < b->block.options->depths[level]; i++, b->block.index++) {
+static ups_value run_level(ups_graph *g, builder *b, const level *at, int number, ups_value x) {
+    b->block.grid = at->grid;
+    b->block.angles = at->angles;
+    b->block.level = number;
+    for (int i = 0; i < b->block.options->depths[number]; i++, b->block.index++) {
         b->block.layer = b->first_layer + 2 * (uint32_t)b->block.index;
         x = ups_core_block_build(g, b->prefix, &b->block, x);
     }
@@ -45,7 +51,7 @@ static ups_value run_level(ups_graph *g, builder *b, const ups_token_grid *grid,
 static void coarsen_grid(ups_graph *g, const ups_token_grid *fine, ups_token_grid *coarse) {
     *coarse = *fine;
     for (int axis = 0; axis < fine->dims; axis++) coarse->cells[axis] = (fine->cells[axis] + 1) / 2;
-    if (!fine->places) return;
+    if (!fine->places) return; /* each sample's own: the builder's */
     const int dims = fine->place_dims;
     float *places = UPS_ARENA_ARRAY(g->arena, float, coarse->cells[0] * dims);
     for (int64_t i = 0; i < coarse->cells[0] * dims; i++) {
@@ -55,29 +61,32 @@ static void coarsen_grid(ups_graph *g, const ups_token_grid *fine, ups_token_gri
     coarse->places = places;
 }
 
-static ups_value build(ups_graph *g, const char *prefix, const ups_operator_options *o, ups_value x,
-                       ups_value condition, uint32_t first_layer) {
-    builder b = {.prefix = prefix, .first_layer = first_layer};
-    b.block = (ups_core_block){.options = o, .count = block_count(o), .condition = condition};
-    ups_token_grid grids[UPS_MAX_LEVELS] = {o->grid};
-    ups_value skips[UPS_MAX_LEVELS];
-    if (!o->grid.task) grids[0] = (ups_token_grid){.dims = 1, .cells = {o->tokens}};
+static ups_value build(ups_graph *g, const char *prefix, const ups_operator_options *o, const ups_core_input *input) {
+    builder b = {.prefix = prefix, .first_layer = input->first_layer};
+    b.block = (ups_core_block){.options = o, .count = block_count(o), .condition = input->condition};
+    level levels[UPS_MAX_LEVELS] = {{.grid = o->grid, .angles = ups_core_angles(g, o, input->places)}};
+    ups_value x = input->x, places = input->places;
+    if (!o->grid.task) levels[0].grid = (ups_token_grid){.dims = 1, .cells = {o->tokens}};
     const int last = o->level_count - 1;
-    for (int level = 0; level < last; level++) {
-        skips[level] = x = run_level(g, &b, &grids[level], level, x);
-        ups_graph_scope(g, "%s.down.%d", prefix, level);
-        x = ups_coarsen(g, x, grids[level].dims, grids[level].cells);
-        coarsen_grid(g, &grids[level], &grids[level + 1]);
+    for (int l = 0; l < last; l++) {
+        const ups_token_grid *grid = &levels[l].grid;
+        levels[l].skip = x = run_level(g, &b, &levels[l], l, x);
+        ups_graph_scope(g, "%s.down.%d", prefix, l);
+        x = ups_coarsen(g, x, grid->dims, grid->cells);
+        coarsen_grid(g, grid, &levels[l + 1].grid);
+        if (places != UPS_NO_VALUE) places = ups_coarsen(g, places, grid->dims, grid->cells);
+        levels[l + 1].angles = ups_core_angles(g, o, places);
     }
-    x = run_level(g, &b, &grids[last], last, x);
-    for (int level = last - 1; level >= 0; level--) {
+    x = run_level(g, &b, &levels[last], last, x);
+    for (int l = last - 1; l >= 0; l--) {
+        const ups_token_grid *grid = &levels[l].grid;
         char name[32];
-        snprintf(name, sizeof name, "skips.%d", level);
-        ups_value skip =
-            ups_dense(g, prefix, name, skips[level], o->hidden, (ups_dense_options){.output_f32 = true, .matrices = 1});
-        ups_graph_scope(g, "%s.up.%d", prefix, level);
-        x = ups_add(g, ups_refine(g, x, grids[level].dims, grids[level].cells, grids[level].periodic), skip);
-        x = run_level(g, &b, &grids[level], level, x);
+        snprintf(name, sizeof name, "skips.%d", l);
+        ups_value skip = ups_dense(g, prefix, name, levels[l].skip, o->hidden,
+                                   (ups_dense_options){.output_f32 = true, .matrices = 1});
+        ups_graph_scope(g, "%s.up.%d", prefix, l);
+        x = ups_add(g, ups_refine(g, x, grid->dims, grid->cells, grid->periodic), skip);
+        x = run_level(g, &b, &levels[l], l, x);
     }
     return x;
 }

@@ -9,6 +9,11 @@
 
 enum { BIAS_HIDDEN = 32 };
 
+/* Whether each sample tells where its tokens lie. */
+static bool is_told(const ups_token_grid *grid) {
+    return grid->scattered && !grid->places;
+}
+
 /* How far the k-th pair of an axis is turned: round k times in a period, that of the domain, or twice its length where
  * it is not periodic. So angles between tokens are the same on both sides of a periodic border. */
 static double turn_of_cell(const ups_token_grid *grid, int axis, int64_t cell, int64_t k) {
@@ -51,6 +56,11 @@ static ups_value rotary(ups_graph *g, const ups_token_grid *grid, int64_t width)
     float *host = UPS_ARENA_ARRAY(g->arena, float, tokens *width);
     for (int64_t token = 0; token < tokens; token++) turn_token(grid, token, width / 2, host + token * width);
     return ups_graph_constant(g, name, UPS_F32, UPS_SHAPE(tokens, width), host);
+}
+
+ups_value ups_core_angles(ups_graph *g, const ups_operator_options *o, ups_value places) {
+    if (places == UPS_NO_VALUE || o->positions != UPS_POSITIONS_ROTARY) return UPS_NO_VALUE;
+    return ups_angles(g, places, o->hidden / o->heads);
 }
 
 /* (offsets, dims): sign(d) ln(1 + |d|) of every offset d of two cells of a window along each axis, as Swin v2 (arXiv
@@ -116,7 +126,8 @@ ups_value ups_mix_attention(ups_graph *g, const char *prefix, const ups_core_blo
         options.gain_q = ups_graph_parameter(g, "query_norm.weight", UPS_SHAPE(width), ones);
         options.gain_k = ups_graph_parameter(g, "key_norm.weight", UPS_SHAPE(width), ones);
     }
-    if (o->positions == UPS_POSITIONS_ROTARY) options.rotary = rotary(g, grid, width);
+    options.rotary = block->angles;
+    if (o->positions == UPS_POSITIONS_ROTARY && !is_told(grid)) options.rotary = rotary(g, grid, width);
     if (o->attention == UPS_ATTENTION_WINDOW) {
         const int64_t window = o->window[grid->dims - 1];
         options.dims = grid->dims;

@@ -114,6 +114,13 @@ static condition build_condition(ups_graph *g, const ups_operator_options *o, up
     return made;
 }
 
+/* The core over tokens that it knows the places of, or that tell theirs. */
+static ups_value run_core(ups_graph *g, const ups_operator_options *o, ups_value x, ups_value features,
+                          ups_value places, uint32_t first_layer) {
+    const ups_core_input input = {.x = x, .condition = features, .places = places, .first_layer = first_layer};
+    return ups_core_find(o->core)->build(g, prefix, o, &input);
+}
+
 static ups_value advance(ups_graph *g, const ups_operator_options *o, ups_value z, const condition *c,
                          uint32_t first_layer) {
     const ups_dense_options wide = {.output_f32 = true}, stream = {.output_f32 = o->residual == UPS_RESIDUAL_F32};
@@ -124,7 +131,7 @@ static ups_value advance(ups_graph *g, const ups_operator_options *o, ups_value 
         x = ups_residual(g, x, ups_modulate(g, normed, c->scale, c->shift), c->gate, 0, 0);
     }
     x = ups_dense(g, prefix, "input", x, o->hidden, stream);
-    x = ups_core_find(o->core)->build(g, prefix, o, x, UPS_NO_VALUE, first_layer);
+    x = run_core(g, o, x, UPS_NO_VALUE, UPS_NO_VALUE, first_layer);
     x = ups_norm(g, prefix, "norm", x, false);
     ups_value update = ups_dense(g, prefix, "output", x, o->dim, wide);
     if (o->update_norm == UPS_UPDATE_LAYER_NORM) update = ups_norm(g, prefix, "update_norm", update, true);
@@ -132,8 +139,31 @@ static ups_value advance(ups_graph *g, const ups_operator_options *o, ups_value 
     return ups_add(g, z, update);
 }
 
-/* The coordinates of tokens, (tokens, d) in [0, 1]. */
-static ups_value token_places(ups_graph *g, const ups_operator_options *o) {
+/* Where tokens lie, and how the points of each, which differ from sample to sample: what a linear map finds in a state,
+ * whose first fields are the points' coordinates (UPS_NO_VALUE: all samples share them). The map is measured, not
+ * learnt, and computed in float32. */
+typedef struct geometry {
+    ups_value places;  /* (B, tokens, d), about [0, 1] */
+    ups_value offsets; /* (B, tokens, offset_count), of unit deviation */
+} geometry;
+
+static geometry find_geometry(ups_graph *g, const ups_operator_options *o, ups_value state) {
+    const ups_token_grid *grid = &o->grid;
+    geometry found = {UPS_NO_VALUE, UPS_NO_VALUE};
+    if (!grid->task || !grid->scattered || grid->places) return found;
+    const ups_init measured = {.kind = UPS_INIT_ZEROS, .no_decay = true, .fixed = true};
+    const int64_t numbers = grid->place_dims + grid->offset_count;
+    ups_graph_scope(g, "%s.%s.geometry", prefix, grid->task);
+    ups_value weight = ups_graph_parameter(g, "weight", UPS_SHAPE(numbers, o->dim), measured);
+    ups_value bias = ups_graph_parameter(g, "bias", UPS_SHAPE(numbers), measured);
+    ups_value all = ups_linear(g, ups_graph_hold(g, state), weight, bias, true);
+    found.places = ups_slice(g, all, 0, grid->place_dims);
+    found.offsets = ups_slice(g, all, grid->place_dims, grid->offset_count);
+    return found;
+}
+
+/* The coordinates of tokens that all samples share, (tokens, d) in [0, 1]. */
+static ups_value shared_places(ups_graph *g, const ups_operator_options *o) {
     const ups_token_grid *grid = &o->grid;
     ups_value places = ups_graph_find(g, "token_places");
     if (places != UPS_NO_VALUE) return places;
@@ -146,35 +176,41 @@ static ups_value token_places(ups_graph *g, const ups_operator_options *o) {
     return ups_graph_constant(g, "token_places", UPS_F32, UPS_SHAPE(o->tokens, dims), host);
 }
 
-/* How each token's points lie around its middle: a map of the task's own is added. */
-static ups_value add_offsets(ups_graph *g, const ups_operator_options *o, const char *own, ups_value x) {
+/* (tokens, offset_count): how the points of each token lie around its middle. */
+static ups_value shared_offsets(ups_graph *g, const ups_operator_options *o) {
     const ups_token_grid *grid = &o->grid;
-    if (!grid->offsets) return x;
     ups_value offsets = ups_graph_find(g, "token_offsets");
-    if (offsets == UPS_NO_VALUE) {
-        const int64_t numbers = o->tokens * grid->offset_count;
-        float *host = UPS_ARENA_ARRAY(g->arena, float, numbers);
-        memcpy(host, grid->offsets, (size_t)numbers * sizeof *host);
-        offsets = ups_graph_constant(g, "token_offsets", UPS_F32, UPS_SHAPE(o->tokens, grid->offset_count), host);
-    }
-    const ups_dense_options wide = {.output_f32 = true, .no_bias = true};
-    return ups_add(g, x, ups_dense(g, own, "offsets", offsets, o->hidden, wide));
+    if (offsets != UPS_NO_VALUE) return offsets;
+    const int64_t numbers = o->tokens * grid->offset_count;
+    float *host = UPS_ARENA_ARRAY(g->arena, float, numbers);
+    memcpy(host, grid->offsets, (size_t)numbers * sizeof *host);
+    return ups_graph_constant(g, "token_offsets", UPS_F32, UPS_SHAPE(o->tokens, grid->offset_count), host);
 }
 
-/* Where tokens lie. Unless told otherwise only where that matters: on a periodic grid no place differs from another. */
-static ups_value add_position(ups_graph *g, const ups_operator_options *o, const char *own, ups_value x) {
+/* Where tokens lie. Unless told otherwise only where that matters: on a periodic grid no place differs from another.
+ * Of points that lie anywhere, a map of the task's own adds how those of each token lie around its middle. */
+static ups_value add_position(ups_graph *g, const ups_operator_options *o, const char *own, const geometry *at,
+                              ups_value x) {
     const ups_token_grid *grid = &o->grid;
+    const bool told = at->places != UPS_NO_VALUE;
     if (o->positions == UPS_POSITIONS_LEARNED) {
         const ups_init small = {.kind = UPS_INIT_NORMAL, .scale = 0.02f, .no_decay = true};
         ups_graph_scope(g, "%s.%s.positions", prefix, grid->task);
         return ups_add(g, x, ups_graph_parameter(g, "weight", UPS_SHAPE(o->tokens, o->hidden), small));
     }
     if (grid->periodic || o->positions == UPS_POSITIONS_NONE) return x;
+    const int dims = grid->scattered ? grid->place_dims : grid->dims;
+    if (grid->scattered) {
+        const ups_dense_options wide = {.output_f32 = true, .no_bias = true};
+        x = ups_add(g, x, ups_dense(g, own, "offsets", told ? at->offsets : shared_offsets(g, o), o->hidden, wide));
+    }
     char name[32];
-    snprintf(name, sizeof name, "position%dd", grid->scattered ? grid->place_dims : grid->dims);
-    x = add_offsets(g, o, own, x);
-    return ups_add(
-        g, x, ups_position(g, prefix, name, token_places(g, o), position_frequencies, POSITION_FREQUENCIES, o->hidden));
+    snprintf(name, sizeof name, "position%dd", dims);
+    const ups_shape shape = ups_graph_info(g, x)->shape;
+    ups_value places =
+        told ? ups_graph_reshape(g, at->places, UPS_SHAPE(shape.size[0] * o->tokens, dims)) : shared_places(g, o);
+    ups_value features = ups_position(g, prefix, name, places, position_frequencies, POSITION_FREQUENCIES, o->hidden);
+    return ups_add(g, x, told ? ups_graph_reshape(g, features, shape) : features);
 }
 
 /* An update without that part of its mean over all tokens which never changes in the data: `kept` (dim, dim) is less
@@ -233,15 +269,15 @@ static ups_value add_changes(ups_graph *g, const char *own, const char *name, co
 
 /* The next frames, `bundle` of them, in `next`. */
 static void advance_on_grid(ups_graph *g, const ups_operator_options *o, const past *p, const condition *c,
-                            uint32_t first_layer, ups_value *next) {
+                            const geometry *at, uint32_t first_layer, ups_value *next) {
     const ups_dense_options wide = {.output_f32 = true}, zero = {.output_f32 = true, .zero = true};
     const int64_t width = o->bundle * o->dim;
     char own[160];
     name_task(o, own);
     ups_value x = ups_dense(g, own, "input", p->last, o->hidden, wide);
-    x = add_position(g, o, own, add_changes(g, own, "earlier", p, x));
+    x = add_position(g, o, own, at, add_changes(g, own, "earlier", p, x));
     if (o->residual == UPS_RESIDUAL_HALF && g->compute != UPS_F32) x = ups_cast(g, x, g->compute);
-    x = ups_core_find(o->core)->build(g, prefix, o, x, c->features, first_layer);
+    x = run_core(g, o, x, c->features, at->places, first_layer);
     x = ups_norm(g, prefix, "norm", x, false);
     ups_value update =
         ups_add(g, ups_dense(g, own, "output", x, width, zero), ups_dense(g, own, "skip", p->last, width, zero));
@@ -268,13 +304,14 @@ void ups_operator_rollout(ups_graph *graph, const ups_operator_options *options,
     const bool own_times = ups_shape_last(ups_graph_info(graph, dt)->shape) > 1; /* of each application */
     condition c;
     past known = {.last = given[0]};
+    const geometry at = find_geometry(graph, options, given[0]); /* points stay where they are */
     for (int i = 1; i < options->history; i++) add_frame(graph, options, &known, given[i]);
     for (int k = 0; k < applications; k++, states += options->bundle) {
         uint32_t first_layer = (uint32_t)(2 * ups_core_block_count(options) * k);
         if (own_times || k == 0)
             c = build_condition(graph, options, own_times ? ups_slice(graph, dt, k, 1) : dt, parameters, task);
         if (options->grid.task) {
-            advance_on_grid(graph, options, &known, &c, first_layer, states);
+            advance_on_grid(graph, options, &known, &c, &at, first_layer, states);
         } else {
             states[0] = advance(graph, options, known.last, &c, first_layer);
         }

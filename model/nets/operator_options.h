@@ -28,10 +28,10 @@ typedef struct ups_token_grid {
      * is built. */
     bool scattered;
     int place_dims;
-    const float *places;  /* (cells, place_dims) in [0, 1]: the middle of each token's points */
-    int64_t offset_count; /* numbers of `offsets` for a token */
-    const float *offsets; /* (cells, offset_count): from its middle to each of its points, in units of their spread;
-                             NULL: not the same in all samples */
+    int64_t offset_count; /* numbers that tell how a token's points lie */
+    const float *places;  /* (cells, place_dims) in [0, 1]: the middle of each token's points; NULL: each sample has its
+                             own points, and its state tells where */
+    const float *offsets; /* (cells, offset_count): from its middle to each of its points, in units of their spread */
 } ups_token_grid;
 
 /* Most frames that an operator reads, and most that it gives. */

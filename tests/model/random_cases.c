@@ -81,7 +81,7 @@ static void draw_attention(dice *d, op_case *c) {
     if (cross) c->inputs[1] = of(COMPUTE, UPS_SHAPE(batch, keys, 2 * width));
     for (int i = 2; gains && i < 4; i++) c->inputs[i] = of(VECTOR, UPS_SHAPE(size));
     if (rotary) {
-        c->inputs[4] = of(VECTOR, UPS_SHAPE(queries, size));
+        c->inputs[4] = of(VECTOR, throw(d, 0, 1) ? UPS_SHAPE(queries, size) : UPS_SHAPE(batch, queries, size));
         c->inputs[4].spread = 0.7f;
         c->looser = 2.0f;
     }

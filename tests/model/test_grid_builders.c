@@ -121,6 +121,19 @@ CLAIM(every_frame_of_an_untrained_operators_bundle_is_the_one_it_was_given) {
     }
 }
 
+/* Numbers that two models have in common whose parameters have the same names. */
+static void fill_by_name(const model *m) {
+    for (int32_t i = 0; i < ups_parameters_count(m->parameters); i++) {
+        const ups_parameter *p = ups_parameters_get(m->parameters, i);
+        float *values = malloc(sizeof *values * (size_t)p->elements);
+        uint32_t item = 0;
+        for (const char *letter = p->name; *letter; letter++) item = 31 * item + (uint32_t)*letter;
+        ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, item), 0.2f, values, (size_t)p->elements);
+        set_parameter(m, p->name, values);
+        free(values);
+    }
+}
+
 CLAIM(where_earlier_frames_repeat_one_the_operator_is_one_that_reads_one_frame) {
     float *out[2], z[2 * 12 * 5];
     ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, 9), 1, z, 2 * 12 * 5);
@@ -130,15 +143,7 @@ CLAIM(where_earlier_frames_repeat_one_the_operator_is_one_that_reads_one_frame) 
         o.history = several ? 3 : 1;
         ups_value frame = given_one_frame(&m, &o, 0);
         ok(ups_parameters_allocate(m.parameters, device, false, UPS_F32, 11, &failure));
-        for (int32_t i = 0; i < ups_parameters_count(m.parameters); i++) { /* the same by name */
-            const ups_parameter *p = ups_parameters_get(m.parameters, i);
-            float *values = malloc(sizeof *values * (size_t)p->elements);
-            uint32_t item = 0;
-            for (const char *letter = p->name; *letter; letter++) item = 31 * item + (uint32_t)*letter;
-            ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, item), 0.2f, values, (size_t)p->elements);
-            set_parameter(&m, p->name, values);
-            free(values);
-        }
+        fill_by_name(&m);
         assert_int_equal(ups_parameters_find(m.parameters, "operator.wave.trend2.weight") >= 0, several);
         assert_int_equal(ups_parameters_find(m.parameters, "operator.wave.earlier3.weight") >= 0, 0);
         out[several] = advance(&m, frame, z);
@@ -147,6 +152,66 @@ CLAIM(where_earlier_frames_repeat_one_the_operator_is_one_that_reads_one_frame) 
     assert_memory_equal(out[0], out[1], sizeof z);
     assert_true(difference(out[0], z, 2 * 12 * 5) > 1e-3);
     free(out[0]), free(out[1]);
+}
+
+enum { POINT_TOKENS = 7, PLACES = 2, OFFSETS = 4, GEOMETRY = PLACES + OFFSETS, CONTENT = 3 };
+
+/* Of two samples on points, the next state, by an operator that knows where tokens lie (`known`), or that finds it in
+ * the first numbers of a state. */
+static float *advance_on_points(const char *core, bool windows, const float *known, const float *z) {
+    float places[POINT_TOKENS * PLACES], offsets[POINT_TOKENS * OFFSETS], map[GEOMETRY * (GEOMETRY + CONTENT)] = {0};
+    float bias[GEOMETRY] = {0};
+    model m = begin(UPS_F32);
+    ups_operator_options o = on_grid(1, POINT_TOKENS, 1, false);
+    o.core = core;
+    o.dim = GEOMETRY + CONTENT;
+    o.heads = 2;
+    o.level_count = 2;
+    o.depths[0] = o.depths[1] = 1;
+    o.positions = UPS_POSITIONS_ROTARY;
+    o.attention = windows ? UPS_ATTENTION_WINDOW : UPS_ATTENTION_STANDARD;
+    o.window[0] = 4;
+    o.grid.scattered = true;
+    o.grid.place_dims = PLACES;
+    o.grid.offset_count = OFFSETS;
+    for (int64_t t = 0; known && t < POINT_TOKENS; t++) {
+        memcpy(places + t * PLACES, known + t * GEOMETRY, sizeof(float) * PLACES);
+        memcpy(offsets + t * OFFSETS, known + t * GEOMETRY + PLACES, sizeof(float) * OFFSETS);
+    }
+    if (known) o.grid.places = places, o.grid.offsets = offsets;
+    ok(ups_operator_check(&o, &failure));
+    ups_value next_state = advanced(&m, &o);
+    ok(ups_parameters_allocate(m.parameters, device, false, UPS_F32, 11, &failure));
+    fill_by_name(&m);
+    for (int i = 0; i < GEOMETRY; i++) map[i * (GEOMETRY + CONTENT) + i] = 1;
+    if (!known) {
+        set_parameter(&m, "operator.wave.geometry.weight", map);
+        set_parameter(&m, "operator.wave.geometry.bias", bias);
+    }
+    float *next = advance(&m, next_state, z);
+    end(m);
+    return next;
+}
+
+CLAIM(where_each_sample_tells_where_its_points_lie_an_operator_does_what_one_does_that_knows_it) {
+    static const char *const cores[] = {"stack", "unet"};
+    enum { SAMPLE = POINT_TOKENS * (GEOMETRY + CONTENT) };
+    float z[2 * SAMPLE], geometry[2][POINT_TOKENS * GEOMETRY];
+    ups_random_fill_normal(ups_random_stream(1, UPS_RANDOM_TEST, 9), 1, z, 2 * SAMPLE);
+    for (int b = 0; b < 2; b++) {
+        for (int t = 0; t < POINT_TOKENS; t++)
+            memcpy(geometry[b] + t * GEOMETRY, z + b * SAMPLE + t * (GEOMETRY + CONTENT), sizeof(float) * GEOMETRY);
+    }
+    for (int i = 0; i < 4; i++) {
+        float *told = advance_on_points(cores[i / 2], i % 2, NULL, z);
+        for (int b = 0; b < 2; b++) {
+            float *known = advance_on_points(cores[i / 2], i % 2, geometry[b], z);
+            assert_true(difference(told + b * SAMPLE, known + b * SAMPLE, SAMPLE) < 1e-4);
+            assert_true(difference(told + (1 - b) * SAMPLE, known + (1 - b) * SAMPLE, SAMPLE) > 1e-2);
+            free(known);
+        }
+        free(told);
+    }
 }
 
 /* Rows and columns of the grid moved on by one, where what leaves comes in on the other side. */

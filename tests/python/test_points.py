@@ -9,6 +9,7 @@ import netCDF4
 import numpy as np
 import pytest
 import zarr
+from safetensors.numpy import load_file
 
 from commands import dump, must, one_sentence, told, ups
 
@@ -275,3 +276,39 @@ def test_pages_show_them(run, tmp_path):
     must("report", run / "run", "-q", "-o", tmp_path / "page.html")
     must("cache", "inspect", run / "run" / "cache", "--html", tmp_path / "cache.html", "-q")
     assert "mesh" in (tmp_path / "page.html").read_text() and "mesh" in (tmp_path / "cache.html").read_text()
+
+
+def test_a_model_finds_where_each_samples_points_lie(tmp_path):
+    """What `operator.mesh.geometry` makes of latents: the middle of each token's points, and what lies between it and them, as NumPy finds both in the fields that
+    the latents decode to."""
+    write(tmp_path / "data.h5", True, points=np.random.default_rng(3).random((SAMPLES, POINTS, 2)) * [2, 1] + [5, -3])
+    must("train", configuration(tmp_path, "data.h5"), "-q")
+    must("cache", "export", tmp_path / "run/cache/mesh/train", "--format", "npy", "-o", tmp_path / "z.npy")
+    z = np.load(tmp_path / "z.npy")[:, 0].astype("f8")  # (sample, token, dim)
+    operator, autoencoder = load_file(tmp_path / "run/operator.safetensors"), load_file(tmp_path / "run/autoencoder.safetensors")
+    geometry = z @ operator["operator.mesh.geometry.weight"].T.astype("f8") + operator["operator.mesh.geometry.bias"]
+    places, offsets = geometry[..., :2], geometry[..., 2:].reshape(*z.shape[:2], 8, 2)
+    normalised = (z @ autoencoder["decoder.mesh.patch.weight"].T.astype("f8")).reshape(*z.shape[:2], 8, 3)[..., :2]  # fields x, y, u
+    with h5py.File(tmp_path / "data.h5") as f:
+        deviation = f["points"][:].reshape(-1, 2).std(0)
+    coordinates = normalised * deviation / deviation.max() / np.sqrt(12)  # of an even distribution along x: from −½ to ½
+    middle = coordinates.mean(-2)
+    np.testing.assert_allclose(places, middle + 0.5, atol=0.02)  # the training split has another deviation than all samples
+    assert -0.05 < places[..., 0].min() < 0.1 and 0.9 < places[..., 0].max() < 1.05 and 0.2 < places[..., 1].min() and places[..., 1].max() < 0.8
+    ratio = offsets / (coordinates - middle[..., None, :])
+    assert np.median(np.abs(ratio / np.median(ratio) - 1)) < 0.02  # both axes have one unit
+    np.testing.assert_allclose((offsets**2).mean(), 1, rtol=0.05)
+
+
+def test_points_of_each_sample_are_learnt(tmp_path):
+    """A pulse that moves at one speed, seen at other points in each sample: without where these lie nothing could be learnt."""
+    rng = np.random.default_rng(4)
+    t, points, centre = np.linspace(0, 0.3, TIMES), rng.random((60, POINTS, 2)), 0.2 + 0.3 * rng.random((60, 1, 1, 2))
+    at = points[:, None] - centre - t[:, None, None] * [1.0, 0.5]
+    with h5py.File(tmp_path / "data.h5", "w") as f:
+        f["points"], f["t"], f["u"] = points, t, np.exp(-(at**2).sum(-1) / 0.03).astype("f4")
+    config = configuration(tmp_path, "data.h5")
+    more = {"operator.steps": 400, "operator.optimizer.learning_rate": 0.003, "model.operator.hidden": 32, "model.operator.depth": 2}
+    must("train", config, "-q", *(word for key, value in more.items() for word in ("--set", f"{key}={value}")))
+    whole = told("eval", tmp_path / "run")["tasks"][0]["horizons"][-1]
+    assert whole["model"]["nrmse"] < 0.4 * whole["persistence"]["nrmse"], whole

@@ -55,8 +55,7 @@ static void set_offsets(const ups_points *points, int64_t patch, int64_t tokens,
     for (int64_t i = 0; i < all && deviation > 0; i++) offsets[i] /= (float)deviation;
 }
 
-/* Where the tokens of points lie: those of the first sample, where each has its own; what is particular to a sample its
- * fields tell. */
+/* Where the tokens of points lie that all samples share. */
 static ups_status place_tokens(ups_task *task, ups_error *error) {
     const ups_points *points = task->geometry.points;
     const int64_t patch = task->patch[0], dims = points->dims, tokens = (points->count + patch - 1) / patch;
@@ -65,16 +64,17 @@ static ups_status place_tokens(ups_task *task, ups_error *error) {
                         "task %s: patch is %lld, but points that lie anywhere are halved again and again; a power of "
                         "two was expected, such as 4, 8 or 16",
                         task->name, (long long)patch);
+    if (points->own) return UPS_OK;
     double *middle = calloc((size_t)(tokens * dims), sizeof *middle);
     task->places = malloc((size_t)(tokens * dims) * sizeof *task->places);
-    if (!points->own) task->offsets = malloc((size_t)(tokens * patch * dims) * sizeof *task->offsets);
-    if (!middle || !task->places || (!points->own && !task->offsets)) {
+    task->offsets = malloc((size_t)(tokens * patch * dims) * sizeof *task->offsets);
+    if (!middle || !task->places || !task->offsets) {
         free(middle);
         return ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
     }
     add_middles(points, patch, tokens, middle);
     for (int64_t i = 0; i < tokens * dims; i++) task->places[i] = (float)middle[i];
-    if (task->offsets) set_offsets(points, patch, tokens, middle, task->offsets);
+    set_offsets(points, patch, tokens, middle, task->offsets);
     free(middle);
     return UPS_OK;
 }

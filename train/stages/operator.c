@@ -16,6 +16,7 @@
 #include "train/portable/described.h"
 #include "train/stages/conserved.h"
 #include "train/stages/latent_windows.h"
+#include "train/stages/own_points.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -213,9 +214,29 @@ static ups_status set_change(const operator_stage *o, int task, int variant, ups
     return status;
 }
 
+/* Where each sample has points of its own, how a state tells where they lie. */
+static ups_status set_geometry(const operator_stage *o, int index, ups_parameters *parameters, ups_error *error) {
+    const ups_task *task = &o->tasks->task[index];
+    const int64_t dim = ups_task_latents(o->config, task).dim;
+    const int64_t numbers = task->geometry.points->dims * (1 + task->patch[0]);
+    char weight[128], bias[128];
+    snprintf(weight, sizeof weight, "operator.%s.geometry.weight", task->name);
+    snprintf(bias, sizeof bias, "operator.%s.geometry.bias", task->name);
+    float *map = malloc((size_t)(numbers * (dim + 1)) * sizeof *map), *middle = map + numbers * dim;
+    if (!map) return ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
+    ups_status status =
+        ups_own_points_find(o->config, o->tasks, index, o->windows.sources[UPS_SPLIT_TRAIN][index], map, middle, error);
+    if (status == UPS_OK) status = ups_parameters_set(parameters, weight, map, error);
+    if (status == UPS_OK) status = ups_parameters_set(parameters, bias, middle, error);
+    free(map);
+    return status;
+}
+
 static ups_status initialise(void *context, ups_parameters *parameters, ups_error *error) {
     const operator_stage *o = context;
     for (int t = 0; t < o->tasks->count && ups_run_on_grid(o->config); t++) {
+        const ups_points *points = o->tasks->task[t].geometry.points;
+        if (points && points->own) UPS_TRY(set_geometry(o, t, parameters, error));
         for (int v = 0; v < ups_latent_windows_variants(o, t); v++) UPS_TRY(set_change(o, t, v, parameters, error));
         if (o->config->model.core.conserve) UPS_TRY(set_conserved(o, t, parameters, error));
     }

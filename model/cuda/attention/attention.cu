@@ -145,6 +145,7 @@ attention_call attention_call_of(const ups_op_call *call) {
     c.gain_q = (const float *)call->inputs[2].data;
     c.gain_k = (const float *)call->inputs[3].data;
     c.rotary = (const float *)call->inputs[4].data;
+    c.rotary_stride = call->inputs[4].shape.rank == 3 ? (int64_t)c.keys * c.width : 0;
     c.bias = (const float *)call->inputs[5].data;
     c.lse = (float *)call->saved[0].data;
     c.rms = (float *)call->saved[1].data;

@@ -26,6 +26,7 @@ struct grid_windows {
 struct attention_call {
     elements q, kv, out, upstream, dq, dkv; // q and kv, dq and dkv are the same where they are packed
     const float *gain_q, *gain_k, *rotary, *bias;
+    int64_t rotary_stride;             // from the angles of a sample to those of the next; 0: all share them
     float *lse, *rms, *delta;          // lse, delta: (batch, heads, queries); rms: 1/rms (batch, queries + keys, heads)
     float *gains_of_q, *gains_of_k;    // their gradients by block, (blocks, width); NULL: not wanted
     int64_t batch;
@@ -117,20 +118,26 @@ struct head_side {
     head_rows rows;
     const float *rms, *gain; // 1/rms of token t at rms[t * heads]; NULL: none
     int count;
+    const float *angles; // of its sample's tokens; NULL: none
 };
 
 static __device__ __forceinline__ int packed_offset(const attention_call &c, int head) {
     return head * c.width + (c.packed ? 2 * (head / c.in_group) * c.in_group * c.width : 0);
 }
 
+static __device__ __forceinline__ const float *angles_of(const attention_call &c, int64_t sample) {
+    return c.rotary ? c.rotary + sample * c.rotary_stride : nullptr;
+}
+
 static __device__ __forceinline__ head_side queries_of(const attention_call &c, int64_t sample, int head) {
-    head_side side = {{c.q, sample * c.queries * c.q_stride + packed_offset(c, head), c.q_stride}, nullptr, c.gain_q, c.queries};
+    head_side side = {{c.q, sample * c.queries * c.q_stride + packed_offset(c, head), c.q_stride}, nullptr, c.gain_q, c.queries,
+                      angles_of(c, sample)};
     if (c.rms) side.rms = c.rms + sample * c.queries * c.heads + head;
     return side;
 }
 static __device__ __forceinline__ head_side keys_of(const attention_call &c, int64_t sample, int head) {
     int64_t base = sample * c.keys * c.kv_stride + packed_offset(c, head) + c.k_offset;
-    head_side side = {{c.kv, base, c.kv_stride}, nullptr, c.gain_k, c.keys};
+    head_side side = {{c.kv, base, c.kv_stride}, nullptr, c.gain_k, c.keys, angles_of(c, sample)};
     if (c.rms) side.rms = c.rms + (c.batch * c.queries + sample * c.keys) * c.heads + head;
     return side;
 }
@@ -199,11 +206,11 @@ static __device__ __forceinline__ void load_rows(const attention_call &c, const 
 // Rows in shared memory, normalised and rotated in place: columns times `factor`, rows times `inverse` where it is there.
 template <typename TILES, int COUNT>
 static __device__ __forceinline__ void treat_rows(const attention_call &c, typename TILES::element *rows, const float *inverse,
-                                                  const int *token, const float *factor) {
+                                                  const int *token, const float *factor, const float *of_tokens) {
     constexpr int EACH = TILE_THREADS / COUNT, UNIT = TILES::UNIT;
     const int row = threadIdx.x / EACH, half = (c.width + 1) / 2;
     const float scale = inverse ? inverse[row] : 1.0f;
-    const float *angles = c.rotary && token[row] >= 0 ? c.rotary + (int64_t)token[row] * c.width : nullptr;
+    const float *angles = of_tokens && token[row] >= 0 ? of_tokens + (int64_t)token[row] * c.width : nullptr;
     rows += row * TILES::PITCH;
     for (int i = threadIdx.x % EACH * UNIT; i < half; i += EACH * UNIT) {
         float a[UNIT], b[UNIT] = {};
@@ -268,7 +275,7 @@ static __device__ __forceinline__ void load_own_rows(const attention_call &c, ME
 
 template <typename TILES, typename MEMORY>
 static __device__ __forceinline__ void treat_own_rows(const attention_call &c, MEMORY &m, const head_side &own) {
-    treat_rows<TILES, TILES::OWN>(c, m.own[0], own.rms ? m.own_inverse : nullptr, m.own_token, m.factor);
+    treat_rows<TILES, TILES::OWN>(c, m.own[0], own.rms ? m.own_inverse : nullptr, m.own_token, m.factor, own.angles);
 }
 
 // Begins to load a tile of two tensors into a stage, with what belongs to rows: norms; lse and delta where they are given, which
@@ -299,7 +306,7 @@ static __device__ __forceinline__ void await_stream(const attention_call &c, MEM
     __syncthreads();
     if (!c.rotary) return;
     treat_rows<TILES, TILES::STREAM>(c, m.stream[stage][0], side.rms ? m.inverse[stage] : nullptr, m.token[stage],
-                                     m.stream_factor);
+                                     m.stream_factor, side.angles);
     __syncthreads();
 }
 

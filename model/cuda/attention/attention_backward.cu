@@ -42,7 +42,7 @@ static __device__ __forceinline__ void finish_rows(const attention_call &c, MEMO
     float gain_sums[CHUNKS][WIDE] = {};
     for (int row = threadIdx.x / LANES_A_ROW; row < TILES::OWN; row += ROWS_AT_ONCE) {
         const int token = m.own_token[row];
-        const float *from = result + row * PITCH, *angles = c.rotary ? c.rotary + (int64_t)max(token, 0) * c.width : nullptr;
+        const float *from = result + row * PITCH, *angles = own.angles ? own.angles + (int64_t)max(token, 0) * c.width : nullptr;
         const float inverse = own.rms ? m.own_inverse[row] : 1.0f;
         const int64_t at = own.rows.base + (int64_t)token * own.rows.stride;
         float d[CHUNKS][WIDE], h[CHUNKS][WIDE], product = 0.0f;

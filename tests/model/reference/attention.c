@@ -25,8 +25,9 @@ static void head_row_backward(const double *row, double inverse, const double *g
     }
 }
 
-/* Pairs of a row turned by the angles of its token; `back`: the other way. */
-static void turn(const ups_reference *r, int64_t token, int64_t width, bool back, double *row) {
+/* Pairs of a row turned by the angles of its token, which each sample may have of its own; `back`: the other way. */
+static void turn(const ups_reference *r, int64_t sample, int64_t token, int64_t width, bool back, double *row) {
+    if (r->shapes[4].rank == 3) token += sample * r->shapes[4].size[1];
     const double *angles = r->inputs[4] ? r->inputs[4] + token * width : NULL;
     for (int64_t i = 0; angles && i < width / 2; i++) {
         double a = row[i], b = row[width / 2 + i], c = angles[i],
@@ -76,10 +77,10 @@ static void attend(const ups_reference *r, bool backward, int64_t b, int64_t hea
     int64_t k_at = b * keys * k_stride + packed, offset;
     double q[MAX_HEAD], k[MAX_HEAD], p[MAX_KEYS], dp[MAX_KEYS], dq[MAX_HEAD] = {0}, dk[MAX_HEAD];
     double q_inverse = head_row(r, r->inputs[0] + q_at, r->inputs[2], width, q), largest = -INFINITY, sum = 0.0;
-    turn(r, query, width, false, q);
+    turn(r, b, query, width, false, q);
     for (int64_t j = 0; j < keys; j++) {
         head_row(r, kv + k_at + j * k_stride, r->inputs[3], width, k);
-        turn(r, j, width, false, k);
+        turn(r, b, j, width, false, k);
         p[j] = sees(r, query, j, &offset) ? 0.0 : -INFINITY;
         for (int64_t i = 0; i < width; i++) p[j] += q[i] * k[i] / sqrt((double)width);
         if (r->inputs[5] && p[j] > -INFINITY) p[j] += r->inputs[5][offset * heads + head];
@@ -111,16 +112,16 @@ static void attend(const ups_reference *r, bool backward, int64_t b, int64_t hea
         double ds = p[j] * (dp[j] - weighted) / sqrt((double)width);
         const double *row = kv + k_at + j * k_stride;
         double inverse = head_row(r, row, r->inputs[3], width, k);
-        turn(r, j, width, false, k);
+        turn(r, b, j, width, false, k);
         for (int64_t i = 0; i < width; i++) {
             dq[i] += ds * k[i];
             dk[i] = ds * q[i];
         }
-        turn(r, j, width, true, dk);
+        turn(r, b, j, width, true, dk);
         head_row_backward(row, inverse, r->inputs[3], width, dk, dkv ? dkv + k_at + j * k_stride : NULL,
                           r->input_gradients[3]);
     }
-    turn(r, query, width, true, dq);
+    turn(r, b, query, width, true, dq);
     head_row_backward(r->inputs[0] + q_at, q_inverse, r->inputs[2], width, dq,
                       r->input_gradients[0] ? r->input_gradients[0] + q_at : NULL, r->input_gradients[2]);
 }

@@ -256,6 +256,19 @@ void ups_reference_weigh(const ups_reference *r, bool backward) {
     }
 }
 
+/* cos πkc and sin πkc of each coordinate; the pairs that do not divide are not turned. */
+void ups_reference_angles(const ups_reference *r, bool backward) {
+    const int64_t dims = ups_shape_last(r->shapes[0]), pairs = ups_shape_last(r->output_shape) / 2;
+    for (int64_t q = 0; q < ups_shape_rows(r->shapes[0]) && !backward; q++) {
+        for (int64_t pair = 0; pair < pairs; pair++) {
+            const int64_t each = pairs / dims, axis = each > 0 ? pair / each : dims;
+            const double turn = axis < dims ? M_PI * (double)(pair % each + 1) * r->inputs[0][q * dims + axis] : 0;
+            r->output[q * 2 * pairs + pair] = cos(turn);
+            r->output[q * 2 * pairs + pairs + pair] = sin(turn);
+        }
+    }
+}
+
 void ups_reference_fourier(const ups_reference *r, bool backward) {
     int64_t dims = ups_shape_last(r->shapes[0]), i = 0;
     for (int64_t q = 0; q < ups_shape_rows(r->shapes[0]) && !backward; q++) {
