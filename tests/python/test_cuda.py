@@ -39,7 +39,7 @@ operator:
   losses: {{relative: {{weight: 0}}, decoded: {{weight: 1}}, spectral: {{weight: 0.1}}, rollout_decoded: {{weight: 1, from: 6}}}}
 """
 RUNS = {"stack": SHORT, "grid": GRID}
-FP8 = SHORT.replace("precision: f32", "precision: fp8")
+FP8 = SHORT.replace("precision: f32", "precision: fp8").replace("steps: 12", "steps: 2", 1)  # the autoencoder has no layer of FP8
 
 
 def start(ups, *arguments, order="forward", **environment):
@@ -220,7 +220,7 @@ def test_a_card_that_is_known_tells_its_utilisation_and_each_its_memory(runs, pr
     few = ("--set", f"precision={precision}", "--set", "autoencoder.steps=2", "--set", "operator.steps=3")
     config = runs.config("run", SHORT)
     plan = json.loads(must(EMULATED, "train", config, *few, "--plan", "--json").stdout)
-    for name in ("emulated H200", None):
+    for name in ("emulated H200", None)[: 2 if precision == "f32" else 1]:
         done = must(EMULATED, "train", config, *few, **({"SIMT_CARD": name} if name else {}))
         lines = [line for line in metrics(runs.path("run")) if "loss" in line]
         shutil.rmtree(runs.path("run"))

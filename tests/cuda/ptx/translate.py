@@ -288,7 +288,7 @@ class Kernel:
         return space, vector, order, left
 
     def reach(self, space, address, kind, vector, access):
-        return f"{c_type(kind)} *at = simt_reach({space}, {self.at(address)}, {width(kind) // 8 * vector}, {access}, SIMT_HERE);"
+        return f"{c_type(kind)} *at = simt_touch({space}, {self.at(address)}, {width(kind) // 8 * vector}, {access}, SIMT_HERE);"
 
     def fenced(self, order, statement):
         """An access that acquires or releases is one between fences."""

@@ -440,6 +440,17 @@ static void *reach_matrix(uint32_t work, const product *p, const layout *l, uint
     return reach(work, p, start, extent(l) * size_of(l->type), write);
 }
 
+/* Column j of op(A) op(B), the k-th of whose terms is added k-th, in `sums`; `a` holds op(A)'s columns one after the
+ * other. */
+static void multiply_column(const double *restrict a, const double *restrict b, uint64_t rows, uint64_t terms,
+                            double *restrict sums) {
+    for (uint64_t i = 0; i < rows; i++) sums[i] = 0;
+    for (uint64_t k = 0; k < terms; k++) {
+        const double factor = b[k];
+        for (uint64_t i = 0; i < rows; i++) sums[i] += a[k * rows + i] * factor;
+    }
+}
+
 static void multiply(uint32_t work, const product *p, int32_t index) {
     bool ta = p->of.transpose_a == CUBLAS_OP_T, tb = p->of.transpose_b == CUBLAS_OP_T;
     uint64_t k_count = ta ? p->a.rows : p->a.columns;
@@ -454,20 +465,30 @@ static void multiply(uint32_t work, const product *p, int32_t index) {
     if (p->of.epilogue == CUBLASLT_EPILOGUE_BIAS)
         bias = reach(work, p, (uint64_t)(uintptr_t)p->of.bias, p->d.rows * size_of(bias_type(&p->of, &p->d)), false);
     void *d = reach_matrix(work, p, &p->d, p->to_d, index, true);
+    const uint64_t rows = p->d.rows;
+    double *columns = malloc((k_count * rows + k_count + rows) * sizeof *columns);
+    if (!columns) simt_fail(NULL, "no memory for a product of %llu rows", (unsigned long long)rows);
+    double *factors = columns + k_count * rows, *sums = factors + k_count;
+    for (uint64_t k = 0; k < k_count; k++) {
+        for (uint64_t i = 0; i < rows; i++) {
+            uint64_t at = ta ? i * (uint64_t)p->a.stride + k : k * (uint64_t)p->a.stride + i;
+            columns[k * rows + i] = operand(p, a, p->a.type, at);
+        }
+    }
     for (uint64_t j = 0; j < p->d.columns; j++) {
-        for (uint64_t i = 0; i < p->d.rows; i++) {
-            double sum = 0.0;
-            for (uint64_t k = 0; k < k_count; k++) {
-                uint64_t at_a = ta ? i * (uint64_t)p->a.stride + k : k * (uint64_t)p->a.stride + i;
-                uint64_t at_b = tb ? k * (uint64_t)p->b.stride + j : j * (uint64_t)p->b.stride + k;
-                sum += operand(p, a, p->a.type, at_a) * operand(p, b, p->b.type, at_b);
-            }
-            sum *= alpha;
+        for (uint64_t k = 0; k < k_count; k++) {
+            uint64_t at = tb ? k * (uint64_t)p->b.stride + j : j * (uint64_t)p->b.stride + k;
+            factors[k] = operand(p, b, p->b.type, at);
+        }
+        multiply_column(columns, factors, rows, k_count, sums);
+        for (uint64_t i = 0; i < rows; i++) {
+            double sum = sums[i] * alpha;
             if (c) sum += (double)p->beta * element(c, p->c.type, j * (uint64_t)p->c.stride + i);
             if (bias) sum += element(bias, bias_type(&p->of, &p->d), i);
             put(d, p->d.type, j * (uint64_t)p->d.stride + i, sum);
         }
     }
+    free(columns);
 }
 
 /* sums[j] = sum over k of op(B)[k, j] (in a library that is wrong, of A), in float32, of operands as they lie in

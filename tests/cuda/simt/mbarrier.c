@@ -98,6 +98,7 @@ void simt_mbarrier_init(uint64_t address, uint64_t count, const simt_place *at) 
                     .pending = (uint32_t)count};
     places[(address & 0xffffffffu) / BYTES] = (uint16_t)(b - mbarriers + 1);
     any = true;
+    simt_opened.shared_bytes = 0;
 }
 
 void simt_mbarrier_inval(uint64_t address, const simt_place *at) {

@@ -34,6 +34,7 @@ typedef struct variable {
 static allocation *allocations; /* ascending */
 static size_t allocation_count, allocation_room, last_found;
 static uint64_t window, contents, used = PAGE, shared_window;
+simt_open simt_opened;
 static variable variables[MAX_VARIABLES];
 static uint32_t variable_count;
 static const simt_kernel *kernels[MAX_KERNELS];
@@ -131,6 +132,7 @@ bool simt_memory_free(uint64_t address) {
     simt_shadow_destroy(a->shadow);
     a->shadow = NULL;
     a->freed = true;
+    simt_opened.bytes = 0;
     return true;
 }
 
@@ -214,7 +216,13 @@ void *simt_reach(simt_space space, uint64_t address, uint32_t bytes, simt_access
     const allocation *a = find(address);
     const char *wrong = check(a, address, bytes);
     if (!wrong) {
-        if (a->shadow) simt_races_check(a->shadow, address - a->begin, bytes, access, "device", at);
+        if (a->shadow) {
+            simt_races_check(a->shadow, address - a->begin, bytes, access, "device", at);
+        } else {
+            simt_opened.begin = a->begin;
+            simt_opened.bytes = a->bytes;
+            simt_opened.contents = simt_memory_contents(a->begin);
+        }
         return simt_memory_contents(address);
     }
     void *found = reach_variable(address, bytes, access);

@@ -272,6 +272,8 @@ static void run_block(simt_dim index, simt_dim size) {
     simt_mbarrier_block();
     simt_copies_block();
     simt_pool_block();
+    simt_opened.shared = shared_memory;
+    simt_opened.shared_bytes = simt_shadow_of_shared() ? 0 : simt_now.shared_bytes;
     for (uint32_t i = 0; i < simt_now.thread_count; i++) {
         simt_thread *t = &threads[i];
         t->tid = (simt_dim){i % size.x, i / size.x % size.y, i / size.x / size.y};

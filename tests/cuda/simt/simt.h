@@ -101,6 +101,23 @@ typedef enum simt_access { SIMT_READ, SIMT_WRITE, SIMT_ATOMIC, SIMT_ATOMIC_READ,
 /* What lies at an address; it ends with a message where a kernel may not do this. Shared addresses count from 0 in the
  * space SIMT_SHARED. */
 void *simt_reach(simt_space space, uint64_t address, uint32_t bytes, simt_access access, const simt_place *at);
+/* What may be touched without a further look: shared memory while nothing is told of parts of it, and the allocation
+ * that was touched last, while races are not looked for. */
+typedef struct simt_open {
+    uint8_t *shared;
+    uint32_t shared_bytes; /* 0: all accesses are looked at */
+    uint64_t begin, bytes; /* of the allocation; bytes 0: none */
+    uint8_t *contents;
+} simt_open;
+extern simt_open simt_opened;
+static inline void *simt_touch(simt_space space, uint64_t address, uint32_t bytes, simt_access access,
+                               const simt_place *at) {
+    const uint64_t offset = space == SIMT_SHARED ? (uint32_t)address : address - simt_opened.begin;
+    const uint64_t room = space == SIMT_SHARED ? simt_opened.shared_bytes : simt_opened.bytes;
+    if (space != SIMT_LOCAL && address % bytes == 0 && room >= bytes && offset <= room - bytes)
+        return (space == SIMT_SHARED ? simt_opened.shared : simt_opened.contents) + offset;
+    return simt_reach(space, address, bytes, access, at);
+}
 uint64_t simt_shared_to_generic(uint64_t offset);
 uint64_t simt_generic_to_shared(uint64_t address);
 

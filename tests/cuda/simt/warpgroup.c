@@ -250,6 +250,7 @@ static void begin(warpgroup *g, product *p, const simt_wgmma *form, uint64_t a, 
     for (uint32_t i = 0; i < form->n * K / ELEMENTS; i++) g->last_reader[p->b_rows[i] / SIMT_ROW] = number;
     g->begun = number;
     any = true;
+    simt_opened.shared_bytes = 0;
 }
 
 static void join(const product *p, const simt_wgmma *form, uint64_t a, uint64_t b, bool accumulates,
