@@ -8,6 +8,8 @@ import re
 import shutil
 from pathlib import Path
 
+import h5py
+import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
@@ -130,13 +132,27 @@ operator:
 """
 
 
-def test_fields_on_a_mesh_are_learnt_as_on_the_cpu(runs):
-    assert run(UPS, "datagen", "transport_mesh2d", "-o", os.path.join(runs.data, "mesh.h5"), "-n", "10", "-r", "16", "--steps", "6", "-q").returncode == 0
+def write_points_of_each_sample(path):
+    rng = np.random.default_rng(2)
+    t, points = np.linspace(0, 0.5, 7), rng.random((10, 90, 2))
+    with h5py.File(path, "w") as f:
+        f["points"], f["t"] = points, t
+        f["u"] = np.cos(6 * (points[:, None] @ [1.0, 0.5] - t[:, None] + rng.random((10, 1, 1)))).astype("f4")
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["shared", "own"])
+def test_fields_on_a_mesh_are_learnt_as_on_the_cpu(runs, own):
+    file = os.path.join(runs.data, "mesh.h5")
+    if own:
+        write_points_of_each_sample(file)
+    else:
+        assert run(UPS, "datagen", "transport_mesh2d", "-o", file, "-n", "10", "-r", "16", "--steps", "6", "-q").returncode == 0
     (_, said, errors), (files, on_card, errors_of_card) = result(runs, UPS, MESH), result(runs, EMULATED, MESH)
     assert [line["loss"] for line in on_card if "loss" in line] == pytest.approx([line["loss"] for line in said if "loss" in line], rel=1e-4)
     assert sum("loss" in line for line in said) >= 8
     assert errors_of_card[0] == pytest.approx(errors[0], rel=1e-3)
     assert result(runs, EMULATED, MESH, order="random")[0] == files
+    os.remove(file)
 
 
 @pytest.mark.parametrize("kind", RUNS)
