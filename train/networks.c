@@ -143,6 +143,7 @@ ups_operator_options ups_run_operator(const ups_run_config *config, const ups_ta
         if (task->geometry.points) {
             options.grid.scattered = true;
             options.grid.place_dims = task->geometry.points->dims;
+            options.grid.bound = (float)config->model.bound;
             options.grid.places = task->places;
             options.grid.offsets = task->offsets;
             options.grid.offset_count = task->patch[0] * task->geometry.points->dims;

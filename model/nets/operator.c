@@ -156,7 +156,9 @@ static geometry find_geometry(ups_graph *g, const ups_operator_options *o, ups_v
     ups_graph_scope(g, "%s.%s.geometry", prefix, grid->task);
     ups_value weight = ups_graph_parameter(g, "weight", UPS_SHAPE(numbers, o->dim), measured);
     ups_value bias = ups_graph_parameter(g, "bias", UPS_SHAPE(numbers), measured);
-    ups_value all = ups_linear(g, ups_graph_hold(g, state), weight, bias, true);
+    ups_value held = ups_graph_hold(g, state);
+    if (grid->bound > 0) held = ups_bound(g, held, grid->bound, true);
+    ups_value all = ups_linear(g, held, weight, bias, true);
     found.places = ups_slice(g, all, 0, grid->place_dims);
     found.offsets = ups_slice(g, all, grid->place_dims, grid->offset_count);
     return found;

@@ -28,6 +28,7 @@ typedef struct ups_token_grid {
      * is built. */
     bool scattered;
     int place_dims;
+    float bound;          /* of latents, which ups_bound bounded; 0: none */
     int64_t offset_count; /* numbers that tell how a token's points lie */
     const float *places;  /* (cells, place_dims) in [0, 1]: the middle of each token's points; NULL: each sample has its
                              own points, and its state tells where */
