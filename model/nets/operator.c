@@ -140,8 +140,8 @@ static ups_value advance(ups_graph *g, const ups_operator_options *o, ups_value 
 }
 
 /* Where tokens lie, and how the points of each, which differ from sample to sample: what a linear map finds in a state,
- * whose first fields are the points' coordinates (UPS_NO_VALUE: all samples share them). The map is measured, not
- * learnt, and computed in float32. */
+ * some of whose fields are the points' coordinates (UPS_NO_VALUE: all samples share them, or nothing asks). The map is
+ * measured, not learnt, and computed in float32. */
 typedef struct geometry {
     ups_value places;  /* (B, tokens, d), about [0, 1] */
     ups_value offsets; /* (B, tokens, offset_count), of unit deviation */
@@ -151,6 +151,7 @@ static geometry find_geometry(ups_graph *g, const ups_operator_options *o, ups_v
     const ups_token_grid *grid = &o->grid;
     geometry found = {UPS_NO_VALUE, UPS_NO_VALUE};
     if (!grid->task || !grid->scattered || grid->places) return found;
+    if (o->positions != UPS_POSITIONS_BORDERS && o->positions != UPS_POSITIONS_ROTARY) return found;
     const ups_init measured = {.kind = UPS_INIT_ZEROS, .no_decay = true, .fixed = true};
     const int64_t numbers = grid->place_dims + grid->offset_count;
     ups_graph_scope(g, "%s.%s.geometry", prefix, grid->task);

@@ -188,9 +188,11 @@ def test_files_with_other_points_are_no_one_task(tmp_path):
     must("train", configuration(tmp_path, "a.h5", files=["a.h5", "c.h5"]), "--stage", "autoencoder", "-q")
 
 
-def test_a_configuration_is_written_for_them(tmp_path):
-    write(tmp_path / "data.h5", False)
+@pytest.mark.parametrize("own, patch", [(False, 4), (True, 1)])
+def test_a_configuration_is_written_for_them(tmp_path, own, patch):
+    write(tmp_path / "data.h5", own)
     must("config", "init", tmp_path / "data.h5", "-o", tmp_path / "made.yaml")
+    assert f"patch: [{patch}]" in (tmp_path / "made.yaml").read_text()
     must("config", "check", tmp_path / "made.yaml")
     must("train", tmp_path / "made.yaml", "-q", "--set", f"output={tmp_path}/made", "--set", "operator.steps=2")
 

@@ -582,3 +582,37 @@ def test_fields_on_a_mesh_are_predicted_at_its_points(tmp_path, operator):
         assert np.abs(r["u"][:, -1] - r["u"][:, 0]).max() > 0.05 * scale  # it moves
     with pytest.raises(ValueError, match="leave coordinates out"):
         model.decode(model.encode(torch.as_tensor(first), "mesh"), "mesh", coordinates=[[0.5]])
+
+
+@pytest.mark.parametrize("more", [{}, {"bound": 3}, {"history": 2}], ids=str)
+@pytest.mark.parametrize("operator", [
+    {"core": "stack", "positions": "rotary"}, {"core": "unet", "depths": [1, 1, 1], "positions": "rotary"}, {"core": "stack", "positions": "borders"},
+    {"core": "stack", "attention": "window", "window": [4], "positions": "rotary"}, {"core": "stack", "positions": "none"}], ids=str)
+def test_fields_on_points_of_each_sample_are_predicted_at_them(tmp_path, operator, more):
+    rng = np.random.default_rng(2)
+    t, points = np.linspace(0, 0.5, 7), rng.random((SAMPLES, 90, 2))
+    with h5py.File(tmp_path / "mesh.h5", "w") as f:
+        f["points"], f["t"] = points, t
+        f["u"] = np.cos(6 * (points[:, None] @ [1.0, 0.5] - t[:, None] + rng.random((SAMPLES, 1, 1)))).astype("f4")
+    if "bound" not in more:
+        operator = operator | more
+    (tmp_path / "mesh.yaml").write_text(on_grid({"dim": "auto"}, names=("mesh",), **operator).format(output=tmp_path / "run", data=tmp_path))
+    must("train", tmp_path / "mesh.yaml", "-q", "--set", f"model.bound={more.get('bound', 0)}")
+    must("rollout", tmp_path / "run", "-o", tmp_path / "r.h5", "-q")
+    must("export", tmp_path / "run", "-o", tmp_path / "model.safetensors", "-q")
+    model = ups.pytorch.load(tmp_path / "model.safetensors", dtype=torch.float64)
+    assert set(model.state_dict()) == set(load_file(tmp_path / "model.safetensors"))
+    with h5py.File(tmp_path / "r.h5") as r:
+        rows = [int(name.split("[")[1][:-1]) for name in r.attrs["ups.samples"].split(", ")]
+        given = r.attrs.get("ups.given", 1)
+        with h5py.File(tmp_path / "mesh.h5") as f:
+            first = np.concatenate([np.repeat(points[rows, None], 7, 1).astype("f4"), f["u"][:][rows][..., None]], -1)[:, :int(given)]
+        with torch.no_grad():
+            predicted = model.predict(first, "mesh")[..., 2].numpy()
+        scale = np.abs(r["u"][:]).max()
+        assert np.abs(predicted - r["u"][:]).max() < 2e-4 * scale
+        assert np.abs(r["u"][:, -1] - r["u"][:, 0]).max() > 0.05 * scale  # it moves
+    sorted_fields = model.decode(model.encode(torch.as_tensor(first[:, 0]), "mesh"), "mesh").detach()  # in the order of the tree, of which the coordinates tell
+    for ours, theirs in zip(sorted_fields.numpy(), first[:, 0]):
+        apart = np.abs(ours[:, None] - theirs[None]).max(-1)
+        assert apart.min(0).max() < 0.05 and apart.min(1).max() < 0.05

@@ -33,6 +33,7 @@ typedef struct family {
     const char *name; /* of the task */
     ups_sample shape; /* of its pointers none is kept */
     bool scattered;   /* its points lie anywhere */
+    bool own_points;  /* and each sample has its own */
     int64_t samples, patch[UPS_MAX_GRID_DIMS];
     char **files;
     int file_count;
@@ -107,12 +108,17 @@ static const char *field_names(ups_arena *arena, const ups_source *source) {
     return text;
 }
 
+static bool has_own_points(const ups_sample *shape) {
+    return shape->points && shape->points->own;
+}
+
 static bool belongs(const family *f, const char *stem, const ups_source *source, const char *fields,
                     const ups_sample *shape) {
     return strcmp(f->stem, stem) == 0 && f->scattered == (shape->points != NULL) &&
-           strcmp(f->kind, source->class->kind) == 0 && strcmp(f->fields, fields) == 0 &&
-           f->shape.dims == shape->dims && f->shape.times == shape->times && f->shape.dtype == shape->dtype &&
-           f->shape.order == shape->order && memcmp(f->shape.grid, shape->grid, sizeof shape->grid) == 0;
+           f->own_points == has_own_points(shape) && strcmp(f->kind, source->class->kind) == 0 &&
+           strcmp(f->fields, fields) == 0 && f->shape.dims == shape->dims && f->shape.times == shape->times &&
+           f->shape.dtype == shape->dtype && f->shape.order == shape->order &&
+           memcmp(f->shape.grid, shape->grid, sizeof shape->grid) == 0;
 }
 
 static void make_name_unique(survey *s, family *made) {
@@ -130,7 +136,7 @@ static void make_name_unique(survey *s, family *made) {
 static void choose_patches(family *f) {
     if (f->scattered) { /* leaves of a tree: a power of two, of which there are 128 or more (docs/notes/points.md) */
         enum { LEAST = 4, MOST = 32, LEAVES = 128 };
-        f->patch[0] = LEAST;
+        f->patch[0] = f->own_points ? 1 : LEAST;
         while (f->patch[0] < MOST && 2 * f->patch[0] * LEAVES <= f->shape.grid[0]) f->patch[0] *= 2;
         while (f->patch[0] > f->shape.grid[0]) f->patch[0] /= 2;
         return;
@@ -170,6 +176,7 @@ static ups_status add_file(survey *s, char *path, int most, ups_error *error) {
                           .name = task_name(s->arena, path, source),
                           .shape = shape,
                           .scattered = shape.points != NULL,
+                          .own_points = has_own_points(&shape),
                           .files = UPS_ARENA_ARRAY(s->arena, char *, most)};
             f->shape.points = NULL; /* they go with the source */
             make_name_unique(s, f);

@@ -222,12 +222,13 @@ static ups_status set_geometry(const operator_stage *o, int index, ups_parameter
     char weight[128], bias[128];
     snprintf(weight, sizeof weight, "operator.%s.geometry.weight", task->name);
     snprintf(bias, sizeof bias, "operator.%s.geometry.bias", task->name);
-    float *map = malloc((size_t)(numbers * (dim + 1)) * sizeof *map), *middle = map + numbers * dim;
+    if (ups_parameters_find(parameters, weight) < 0) return UPS_OK; /* nothing asks where tokens lie */
+    float *map = malloc((size_t)(numbers * (dim + 1)) * sizeof *map);
     if (!map) return ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
-    ups_status status =
-        ups_own_points_find(o->config, o->tasks, index, o->windows.sources[UPS_SPLIT_TRAIN][index], map, middle, error);
+    ups_status status = ups_own_points_find(o->config, o->tasks, index, o->windows.sources[UPS_SPLIT_TRAIN][index], map,
+                                            map + numbers * dim, error);
     if (status == UPS_OK) status = ups_parameters_set(parameters, weight, map, error);
-    if (status == UPS_OK) status = ups_parameters_set(parameters, bias, middle, error);
+    if (status == UPS_OK) status = ups_parameters_set(parameters, bias, map + numbers * dim, error);
     free(map);
     return status;
 }

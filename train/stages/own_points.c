@@ -97,7 +97,7 @@ ups_status ups_own_points_find(const ups_run_config *config, const ups_tasks *ta
     ups_field_maps_free(maps);
     if (status == UPS_OK) status = measure(config, latents, &shape, weight, rows, dims, deviation, error);
     if (status != UPS_OK) return ups_fail_within(error, "task %s", task->name);
-    /* What is drawn evenly from an interval of length 1 deviates by 1 / √12. */
+    /* What is drawn evenly from an interval of length 1 deviates by 1 / √12; middles of tokens by a little less. */
     scale(weight, dims * shape.dim, sqrt(12) * deviation[0]);
     scale(weight + dims * shape.dim, (rows - dims) * shape.dim, deviation[1]);
     for (int64_t r = 0; r < rows; r++) bias[r] = r < dims ? 0.5f : 0.0f;

@@ -1,5 +1,5 @@
 /* Where a sample's points lie, where each has its own, in terms of latents on a grid of tokens: the points' coordinates
- * are fields of the sample, and both they and the latents are linear in a token's numbers. */
+ * are fields of the sample, and they are linear in a token's numbers, as these are before model.bound bounds them. */
 #ifndef UPS_TRAIN_STAGES_OWN_POINTS_H
 #define UPS_TRAIN_STAGES_OWN_POINTS_H
 

@@ -20,9 +20,11 @@ import os
 import re
 import sys
 
+# Places are told from here on, so that a compiler's cache knows them in any clone.
+PROJECT = os.path.abspath(__file__).rsplit("/", 4)[0] + "/"
+
 # Modifiers that change no result here: how exact, cached, scoped, or ordered an instruction is. (Rounding to nearest is
 # what all do; other roundings keep their name.)
-PROJECT = os.path.abspath(__file__).rsplit("/", 4)[0] + "/"  # places are told from here on, so that a compiler's cache knows them in any clone
 WITHOUT_MEANING = {"rn", "ftz", "noftz", "approx", "full", "uni", "sync", "aligned"}
 CACHING = re.compile(r"nc|c[agsv]|wb|wt|lu|L[12]::.*|evict_.*|unified|weak|volatile")
 ORDERS = {"relaxed", "acquire", "release", "acq_rel"}

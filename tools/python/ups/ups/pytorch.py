@@ -415,6 +415,34 @@ def along(x, axis, index):
     return x.index_select(axis, index)
 
 
+def angles_of(places, pairs):
+    """(…, tokens, pairs) by which the pairs of a head's features are turned that lie at places (…, tokens, d) in [0, 1]."""
+    dims = places.shape[-1]
+    each = pairs // dims
+    turns = math.pi * places[..., None] * torch.arange(1, each + 1, device=places.device)
+    return functional.pad(turns.flatten(-2), (0, pairs - each * dims))
+
+
+def turned(x, cosines, sines):
+    """Pairs (i, d/2 + i) of (…, tokens, d) turned by their token's angles."""
+    real, imaginary = x.chunk(2, -1)
+    return torch.cat([real * cosines - imaginary * sines, real * sines + imaginary * cosines], -1)
+
+
+class Placed:
+    """A grid of tokens, of which each sample tells where they lie: places (B, tokens, d)."""
+
+    def __init__(self, grid, places):
+        self.grid, self.places = grid, places
+
+    def __getattr__(self, name):
+        return getattr(self.grid, name)
+
+    def turn(self, x):
+        angles = angles_of(wide(self.places), x.shape[-1] // 2)[:, None].to(x.dtype)  # for all heads
+        return turned(x, angles.cos(), angles.sin())
+
+
 class TokenGrid(nn.Module):
     """Cells that tokens lie in, what that makes of mixing them, and the tables for it. Nothing is learned."""
 
@@ -439,10 +467,8 @@ class TokenGrid(nn.Module):
     # Rotary places: the k-th pair of an axis goes round k times in its period.
 
     def keep_angles(self, pairs, places):
-        if places is not None:  # (tokens, d) in [0, 1], of points that lie anywhere
-            each = pairs // places.shape[1]
-            turns = math.pi * places[:, :, None] * torch.arange(1, each + 1)
-            angles = functional.pad(turns.flatten(1), (0, pairs - each * places.shape[1]))
+        if places is not None:
+            angles = angles_of(places, pairs)
             self.keep("cosines", angles.cos())
             self.keep("sines", angles.sin())
             return
@@ -456,9 +482,7 @@ class TokenGrid(nn.Module):
         self.keep("sines", angles.sin())
 
     def turn(self, x):
-        """Pairs (i, d/2 + i) of (…, tokens, d) turned by their token's angles."""
-        real, imaginary = x.chunk(2, -1)
-        return torch.cat([real * self.cosines - imaginary * self.sines, real * self.sines + imaginary * self.cosines], -1)
+        return turned(x, self.cosines, self.sines)
 
     # Modes: tables of cosines and sines, orthonormal over a period, and how their parts mix, as complex numbers with a unit for each axis.
 
@@ -559,13 +583,17 @@ class TokenGrid(nn.Module):
 class Domain(nn.Module):
     """The grid of a task's fields: normalisation, patches, and reading between points. Its numbers are those that the file tells."""
 
-    def __init__(self, grid, patch, periodic, statistics, points=None):
+    def __init__(self, grid, patch, periodic, statistics, points=None, channels=()):
         super().__init__()
         self.grid, self.patch, self.periodic, self.dims = tuple(grid), tuple(patch), periodic, len(grid)
         self.cells = tuple(-(-n // p) for n, p in zip(grid, patch))
         self.place_dims = points["dims"] if points else self.dims
-        self.places = None  # (tokens, d) of points that lie anywhere; of a grid they follow from its cells
-        if points:
+        self.scattered = bool(points)
+        self.coordinates = None  # channels that are the coordinates of points which each sample has of its own
+        self.places = None  # (tokens, d) of points that lie anywhere and all samples share; of a grid they follow from its cells
+        if points and points["of_each_sample"]:
+            self.coordinates = [list(channels).index(name) for name in "xyz"[:self.place_dims]]
+        elif points:
             self.take_points(torch.tensor(points["coordinates"], dtype=torch.float64).reshape(-1, self.place_dims))
         mean, scale = torch.tensor(statistics, dtype=torch.float64).T
         self.register_buffer("mean", mean, persistent=False)
@@ -586,12 +614,22 @@ class Domain(nn.Module):
         deviation = offsets.square().mean().sqrt()
         self.register_buffer("offsets", offsets / (deviation if deviation > 0 else 1), persistent=False)
 
-    def sorted(self, field):
-        """(B, *grid, channels) with points that lie anywhere in the order of their tree; and back."""
-        return field if self.places is None else field[:, self.order]
+    def orders(self, field):
+        """(B, N): the order of the tree of each sample's points, which (B, N, channels) tells; None where all samples share them, or there is a grid."""
+        if self.coordinates is None:
+            return None
+        return torch.stack([halved(points) for points in field[..., self.coordinates].detach().double().cpu()]).to(field.device)
 
-    def unsorted(self, field):
-        return field if self.places is None else field[:, self.stored]
+    def sorted(self, field, orders):
+        """(B, *grid, channels) with points that lie anywhere in the order of their tree; and back."""
+        if orders is not None:
+            return field.gather(1, orders[..., None].expand_as(field))
+        return field[:, self.order] if self.scattered else field
+
+    def unsorted(self, field, orders):
+        if orders is not None:
+            return field.gather(1, orders.argsort(1)[..., None].expand_as(field))
+        return field[:, self.stored] if self.scattered and self.coordinates is None else field
 
     def normalise(self, fields):
         return (fields - self.mean) * self.scale
@@ -815,7 +853,7 @@ class Operator(Parts):
             if options["update_norm"] == "layer_norm":
                 parts["update_norm"] = source.norm("operator.update_norm", dim)
         super().__init__(parts)
-        self.on_grid, self.options, self.names = on_grid, options, list(tasks)
+        self.on_grid, self.options, self.names, self.bound = on_grid, options, list(tasks), model["bound"]
 
     def known(self, name, domain, dt, parameters):
         """(B, CONDITION_HIDDEN): what is known beside the state."""
@@ -846,21 +884,38 @@ class Operator(Parts):
 
     def advance_on_grid(self, own, task, domain, frames, known, stride):
         measured = own[f"stride{stride}"] if f"stride{stride}" in own else own
-        z = frames[:, -1]
+        z, levels = frames[:, -1], domain.levels
+        places, offsets = self.geometry(own, domain, frames[:, 0])
         changes = [(frames[:, -j] - frames[:, -j - 1]) * measured.rate for j in range(1, task.history)]
         x = own["input"](z) + sum(own[f"earlier{j}"](change) for j, change in enumerate(changes, 1))
         if "positions" in own:
             x = x + own["positions"].weight
         elif f"position{domain.place_dims}d" in self and not domain.periodic:
-            x = x + self[f"position{domain.place_dims}d"](domain.place_features)
+            features = domain.place_features if places is None else fourier(places, POSITION_FREQUENCIES)
+            x = x + self[f"position{domain.place_dims}d"](features)
             if "offsets" in own:
-                x = x + own["offsets"](domain.offsets)
-        x = self["norm"](self.core(x, domain.levels, known))
+                x = x + own["offsets"](offsets)
+        if places is not None:
+            levels, at = [], places
+            for level in domain.levels:
+                levels.append(Placed(level, at))
+                at = level.coarsen(at)
+        x = self["norm"](self.core(x, levels, known))
         update = own["output"](x) + own["skip"](z) + sum(own[f"trend{j}"](change) for j, change in enumerate(changes, 1))
         update = (update * measured.change).unflatten(-1, (task.bundle, -1)).transpose(1, 2)  # (B, bundle, tokens, dim)
         if self.options["conserve"]:
             update = update + update.mean(2, keepdim=True) @ own.kept.T  # less what never changes of the mean
         return z[:, None] + update
+
+    def geometry(self, own, domain, state):
+        """Of points that lie anywhere: where tokens lie, (B, tokens, d), where each sample has its own, and how the points of a token lie around that."""
+        if "geometry" not in own:
+            return None, domain.offsets if domain.scattered and domain.coordinates is None else None
+        state = state.detach()
+        if self.bound > 0:
+            state = self.bound * torch.sinh(state / self.bound)
+        found = functional.linear(state, own["geometry"].weight, own["geometry"].bias)
+        return found[..., :domain.place_dims], found[..., domain.place_dims:]
 
     def core(self, x, levels, condition):
         blocks = iter(self["blocks"])
@@ -930,8 +985,13 @@ def own_part(source, name, task, options, domain):
     for j in range(1, task.history):
         parts[f"earlier{j}"] = source.linear(f"{name}.earlier{j}", task.dim, hidden, bias=False)
         parts[f"trend{j}"] = source.linear(f"{name}.trend{j}", task.dim, width, bias=False)
-    if domain.places is not None and options["positions"] in ("borders", "rotary"):
-        parts["offsets"] = source.linear(f"{name}.offsets", domain.offsets.shape[1], hidden, bias=False)
+    around = domain.patch[0] * domain.place_dims  # numbers that tell how a token's points lie
+    if domain.scattered and options["positions"] in ("borders", "rotary"):
+        parts["offsets"] = source.linear(f"{name}.offsets", around, hidden, bias=False)
+    if "offsets" in parts and domain.coordinates is not None:
+        parts["geometry"] = Parts()
+        parts["geometry"].register_buffer("weight", source.tensor(f"{name}.geometry.weight", domain.place_dims + around, task.dim))
+        parts["geometry"].register_buffer("bias", source.tensor(f"{name}.geometry.bias", domain.place_dims + around))
     if options["positions"] == "learned":
         parts["positions"] = source.weight(f"{name}.positions", task.tokens, hidden)
     by_stride = {f"stride{stride}": Parts() for stride in task.strides}
@@ -980,10 +1040,7 @@ class Surrogate(nn.Module):
         for task in config["tasks"]:
             name, fields = task["name"], told(f"{task['name']}.fields")
             patch = task["patch"] * len(fields["grid"]) if len(task["patch"]) == 1 else task["patch"]
-            points = fields.get("points")
-            if points and points["of_each_sample"]:
-                raise ModelError(f"{source.path}: every trajectory of task '{name}' has points of its own, whose order this module does not find; ups.Model predicts with such models")
-            domains[name] = domain = Domain(fields["grid"], patch, fields["periodic"], told(f"{name}.normalisation"), points)
+            domains[name] = domain = Domain(fields["grid"], patch, fields["periodic"], told(f"{name}.normalisation"), fields.get("points"), fields["channels"])
             latent_dims[name] = source.width(f"encoder.{name}.patch.weight", 0) if on_grid else model["dim"]
             parameters = told(f"{name}.parameters")
             names, scales = (parameters, None) if isinstance(parameters, list) else (parameters["names"], parameters.get("scale"))
@@ -995,7 +1052,7 @@ class Surrogate(nn.Module):
                 fields.get("time_units"), fields["frames"], fields["stride"], tuple(task["strides"]), steps, tuple(names), options["history"] if several else 1,
                 options["bundle"] if several else 1, steps < 2, math.prod(domain.cells) if on_grid else model["tokens"], latent_dims[name])
             domain.levels = nn.ModuleList(token_grids(domain.cells if on_grid else (model["tokens"],), on_grid and domain.periodic, options, on_grid, domain.places))
-            if on_grid and not domain.periodic:
+            if on_grid and not domain.periodic and domain.coordinates is None:
                 places = centres(domain.cells) if domain.places is None else domain.places
                 domain.register_buffer("place_features", fourier(places, POSITION_FREQUENCIES), persistent=False)
         self.parameter_count = max(map(len, self.scales.values()))
@@ -1041,19 +1098,25 @@ class Surrogate(nn.Module):
         if fields.ndim <= len(wanted) or tuple(fields.shape[-len(wanted):]) != wanted:
             raise ValueError(f"fields of task '{task.name}' are (B, {', '.join(map(str, wanted))}): samples, grid ({', '.join(task.axes)}) and channels ({', '.join(task.channels)}); these are {tuple(fields.shape)}")
         before, domain = fields.shape[:-len(wanted)], self.domains[task.name]
-        latents = self.encoder(task.name, domain, domain.normalise(domain.sorted(fields.reshape(-1, *wanted))))
+        fields = fields.reshape(-1, *wanted)
+        latents = self.encoder(task.name, domain, domain.normalise(domain.sorted(fields, domain.orders(fields))))
         if self.bound > 0:
             latents = self.bound * torch.asinh(latents / self.bound)
         return latents.reshape(*before, *latents.shape[1:])
 
     def decode(self, latents, task=None, coordinates=None):
         """Fields (B, *grid, channels) in physical units of latents (B, tokens, dim); or (B, Q, channels) at coordinates (Q, d) in [0, 1], of which the
-        domain's ends along an axis are 0 and 1. Further axes before the tokens stay."""
+        domain's ends along an axis are 0 and 1. Further axes before the tokens stay. Where each sample has points of its own, they come in the order of
+        their tree; which point is which its coordinates tell, which are among the channels."""
+        return self.decode_to(latents, task, coordinates)
+
+    def decode_to(self, latents, task, coordinates=None, orders=None):
+        """`decode`, with the points of each sample put back where they were before `orders`."""
         task = self.task(task)
         latents = self.latents_of(task, latents)
         before, domain = latents.shape[:-2], self.domains[task.name]
         if coordinates is not None:
-            if domain.places is not None:
+            if domain.scattered:
                 raise ValueError(f"the points of task '{task.name}' lie anywhere, and its fields are known at them alone; leave coordinates out")
             coordinates = torch.as_tensor(coordinates).to(latents.device)
             if coordinates.ndim != 2 or coordinates.shape[1] != len(task.grid):
@@ -1061,7 +1124,7 @@ class Surrogate(nn.Module):
         latents = latents.reshape(-1, *latents.shape[-2:])
         if self.bound > 0:
             latents = self.bound * torch.sinh(latents / self.bound)
-        fields = domain.unsorted(domain.physical(self.decoder(task.name, domain, latents, coordinates)))
+        fields = domain.unsorted(domain.physical(self.decoder(task.name, domain, latents, coordinates)), orders)
         return fields.reshape(*before, *fields.shape[1:])
 
     def advance(self, latents, task=None, parameters=None, dt=None, stride=None):
@@ -1093,7 +1156,7 @@ class Surrogate(nn.Module):
         fields = self.numbers(fields)
         if fields.ndim == len(known.grid) + 2:
             fields = fields[:, None]
-        latents = self.encode(fields, task)
+        latents, orders = self.encode(fields, task), self.domains[known.name].orders(fields[:, 0])
         given, stride = latents.shape[1], self.stride_of(known, stride)
         if steps is None:
             steps = max((known.frames - 1) // stride + 1 - given, 1)
@@ -1103,7 +1166,7 @@ class Surrogate(nn.Module):
         while latents.shape[1] < given + steps:
             now = None if dt is None else dt[:, latents.shape[1] - given]
             latents = torch.cat([latents, self.advance(latents, task, parameters, now, stride)], 1)
-        return torch.stack([self.decode(latents[:, frame], task) for frame in range(given + steps)], 1)
+        return torch.stack([self.decode_to(latents[:, frame], task, orders=orders) for frame in range(given + steps)], 1)
 
     def forward(self, *arguments, **named):
         """`predict`."""
