@@ -50,11 +50,11 @@ ups_value ups_scale(ups_graph *g, ups_value x, float factor, ups_value gain);
 ups_value ups_attention(ups_graph *g, ups_value q, ups_value kv, ups_value gain_q, ups_value gain_k, int heads);
 /* Self-attention with more to it than heads. `groups` > 1: features are packed group by group, each [q | k | v] of its
  * heads. `rotary` (T, d) float32, or (B, T, d), cosines and then sines of d/2 angles: pairs (i, d/2 + i) of q and k
- * are turned by those of their token, after the norm. With `dims` > 0 tokens are the cells of a grid, and attention stays within
- * windows: every axis is cut `shift` cells behind its beginning, and every `window` cells from there on; a periodic
- * axis goes on at its beginning, any other begins and ends with a shorter window, and an axis no longer than a window
- * is not cut. `bias` (Π (2 window − 1), H) float32 is added to scores, by the offset of the query's cell from the
- * key's, from −(window − 1) up along each axis, slowest first. */
+ * are turned by those of their token, after the norm. With `dims` > 0 tokens are the cells of a grid, and attention
+ * stays within windows: every axis is cut `shift` cells behind its beginning, and every `window` cells from there on; a
+ * periodic axis goes on at its beginning, any other begins and ends with a shorter window, and an axis no longer than a
+ * window is not cut. `bias` (Π (2 window − 1), H) float32 is added to scores, by the offset of the query's cell from
+ * the key's, from −(window − 1) up along each axis, slowest first. */
 typedef struct ups_attention_options {
     int heads, groups;
     ups_value gain_q, gain_k, rotary, bias; /* UPS_NO_VALUE where there are none */
