@@ -1,6 +1,6 @@
 /* The race checker: two accesses of the same bytes, one of which writes, must be ordered by something.
  *
- * Beside every two bytes of device and shared memory stands who wrote them last and which two threads, of two warps,
+ * Beside every four bytes of device and shared memory stands who wrote them last and which two threads, of two warps,
  * read them last: line, thread, block, piece of work, and the block's time. A block's time passes when threads of it
  * synchronise; `seen[w][u]` is up to which time warp w knows what warp u did.
  *
@@ -32,16 +32,16 @@
  * (PTX's memory model knows of other threads' on the way between them, too.) What products read is kept by warpgroup.c,
  * which wants it unchanged until they are done.
  *
- * What it cannot see: a reader that two later readers of other warps took the place of, neighbouring single bytes of
- * different threads where the later took the place of the earlier, and that the two atomics of a release were of
- * different addresses. A __syncwarp of some lanes counts as one of the whole warp. */
+ * What it cannot see: a reader that two later readers of other warps took the place of, parts of the same four
+ * bytes that different threads had to do with, where the later took the place of the earlier, and that the two atomics
+ * of a release were of different addresses. A __syncwarp of some lanes counts as one of the whole warp. */
 #include "tests/cuda/simt/block.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-enum { GRANULE = 2, WORK_THREAD = 0xffff, PROXY_FENCES = 16, VIEWS = 4 };
+enum { GRANULE = 4, WORK_THREAD = 0xffff, PROXY_FENCES = 16, VIEWS = 4 };
 
 typedef struct record {
     const simt_place *at; /* NULL: of work that is no kernel */
@@ -348,6 +348,13 @@ static bool clashes(const record *r, const record *later) {
     return !is_before(r, later->launch, later->thread);
 }
 
+/* Of the granule at `i * GRANULE`, the bytes that an access has to do with. */
+static uint8_t mask_of(uint64_t i, uint64_t offset, uint64_t bytes) {
+    uint64_t first = i * GRANULE, below = offset > first ? offset - first : 0;
+    uint64_t above = offset + bytes < first + GRANULE ? first + GRANULE - offset - bytes : 0;
+    return (uint8_t)(0xf << below & 0xf >> above);
+}
+
 static void check_granule(simt_shadow *shadow, granule *g, const record *later, const char *where, uint64_t offset) {
     const record *written = g->written.mask ? &g->written : &shadow->whole;
     if (clashes(written, later)) report(written, later, where, offset);
@@ -381,11 +388,11 @@ static void forget_others(granule *s) {
 
 void simt_races_check(simt_shadow *shadow, uint64_t offset, uint32_t bytes, simt_access access, const char *where,
                       const simt_place *at) {
-    record later = {at, simt_now.launch, simt_now.number, now, (uint16_t)simt_now.running->index, 3, (uint8_t)access};
-    if (bytes == 1) later.mask = (uint8_t)(1u << offset % GRANULE);
+    record later = {at, simt_now.launch, simt_now.number, now, (uint16_t)simt_now.running->index, 0, (uint8_t)access};
     if (shadow != of_shared && is_atomic(later.kind)) simt_races_atomic(access);
     for (uint64_t i = offset / GRANULE; i <= (offset + bytes - 1) / GRANULE; i++) {
         granule *s = &shadow->granules[i];
+        later.mask = mask_of(i, offset, bytes);
         if (shadow == of_shared) {
             forget_others(s);
             if (s->written.mask && s->written.kind == EXPECTED) {
@@ -401,12 +408,14 @@ void simt_races_check(simt_shadow *shadow, uint64_t offset, uint32_t bytes, simt
 }
 
 void simt_races_check_work(simt_shadow *shadow, uint32_t launch, uint64_t offset, size_t bytes, bool write) {
-    record later = {NULL, launch, 0, 0, WORK_THREAD, 3, write ? SIMT_WRITE : SIMT_READ};
+    record later = {NULL, launch, 0, 0, WORK_THREAD, 0, write ? SIMT_WRITE : SIMT_READ};
     if (write && !shadow->is_touched && !shadow->whole.mask && offset == 0 && bytes == shadow->bytes) {
         shadow->whole = later;
+        shadow->whole.mask = 0xf;
         return;
     }
     for (uint64_t i = offset / GRANULE; bytes && i <= (offset + bytes - 1) / GRANULE; i++) {
+        later.mask = mask_of(i, offset, bytes);
         check_granule(shadow, &shadow->granules[i], &later, "device", i * GRANULE);
     }
 }
