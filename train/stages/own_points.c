@@ -9,25 +9,18 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { SAMPLES = 16 }; /* that deviations are measured on */
-
-/* The channel that is a coordinate of the points. */
-static ups_status find_channel(const ups_task *task, int axis, int64_t *channel, ups_error *error) {
-    const char *name = task->geometry.points->names[axis];
-    for (*channel = 0; *channel < task->geometry.channels; ++*channel)
-        if (strcmp(task->source->channel_names[*channel], name) == 0) return UPS_OK;
-    return ups_fail(error, UPS_ERR_FORMAT, "each sample has points of its own, and none of its fields is '%s'", name);
-}
 
 /* Rows of the map, in the coordinates' own unit. */
 static ups_status fill(const ups_task *task, const ups_field *field, float *weight, ups_error *error) {
     const int dims = task->geometry.points->dims;
     const int64_t patch = task->patch[0], dim = field->dim;
     for (int axis = 0; axis < dims; axis++) {
-        int64_t channel;
-        UPS_TRY(find_channel(task, axis, &channel, error));
+        const char *name = task->geometry.points->names[axis];
+        const int64_t channel = ups_field_channel(task, name);
+        if (channel < 0)
+            return ups_fail(error, UPS_ERR_FORMAT, "samples have points of their own, and no field is '%s'", name);
         const double factor = (double)field->statistics[2 * channel + 1];
         for (int64_t k = 0; k < dim; k++) {
             double mean = 0;
