@@ -1,6 +1,7 @@
 """What all tests in Python share: scratch folders, a small run that is trained, and skips that are said the way tests/skipped reads them."""
 
 import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +38,12 @@ def pytest_runtest_logreport(report):
         skipped(report.nodeid.rpartition("::")[2], report.longrepr[2].removeprefix("Skipped: "))
 
 
+def pytest_collectreport(report):
+    """A file that is skipped before its tests are known."""
+    if report.skipped:
+        skipped(Path(report.nodeid).name, report.longrepr[2].removeprefix("Skipped: "))
+
+
 def pytest_terminal_summary(terminalreporter):
     for line in skips:
         terminalreporter.write_line(line)
@@ -45,5 +52,5 @@ def pytest_terminal_summary(terminalreporter):
 def pytest_sessionfinish(session, exitstatus):
     """77, which CTest takes for a skip, where nothing ran and nothing failed."""
     stats = session.config.pluginmanager.get_plugin("terminalreporter").stats
-    if exitstatus == pytest.ExitCode.OK and "skipped" in stats and "passed" not in stats:
+    if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) and "skipped" in stats and "passed" not in stats:
         session.exitstatus = 77

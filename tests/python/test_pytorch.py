@@ -1,7 +1,4 @@
-"""`ups.pytorch`: trained models in PyTorch predict what `ups rollout` predicts, have the gradients of `ups train`, and go back to `ups eval`.
-
-PyTorch and what it brings along are larger than all else that the tests need together. Where it is not installed they are skipped:
-`cmake -DUPS_TORCH_PYTHON=…` names another interpreter for this file alone, with torch, numpy, h5py, safetensors and pytest."""
+"""`ups.pytorch`: trained models in PyTorch predict what `ups rollout` predicts, have the gradients of `ups train`, and go back to `ups eval`."""
 
 import copy
 import json
@@ -19,20 +16,12 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from commands import TREE, must
+from reference import torch
 from tiny_run import CONFIG
-
-try:
-    import torch
-except ImportError:
-    torch = None
 
 PACKAGE = TREE / "tools/python/ups"
 sys.path.insert(0, str(PACKAGE))
-pytestmark = pytest.mark.skipif(torch is None, reason="this Python has no PyTorch; -DUPS_TORCH_PYTHON=… names one that has")
-if torch:
-    import ups.pytorch
-
-    torch.set_num_threads(1)
+import ups.pytorch  # noqa: E402
 
 SAMPLES = 10
 DATA = {  # one and two axes with and without borders, three; patches that reach beyond the grid, odd numbers of them; parameters that differ
