@@ -4,7 +4,7 @@
   pytorch_parity.py BUILD/tests/model/operator_gradients [--depth 12] [--batch 2]
 
 Runs in an interpreter that has PyTorch, NumPy and safetensors. Prints the largest relative error of each
-kind; exit code 1 above 1e-5. The test suite holds every core against JAX in the same way (tests/python/test_operator.py): PyTorch is 0.9 GB of packages."""
+kind; exit code 1 above 1e-5. The test suite holds every core against a reference of its own in the same way (tests/python/test_operator.py)."""
 import argparse
 import subprocess
 import sys

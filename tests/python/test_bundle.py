@@ -1,5 +1,5 @@
 """Runs whose operator reads several frames and gives several (`model.operator.history`, `model.operator.bundle`), beside
-a steady task that has only two: from data to rollouts, held against NumPy and the JAX operator of test_operator."""
+a steady task that has only two: from data to rollouts, held against NumPy and the operator of test_operator in PyTorch."""
 
 import json
 from pathlib import Path
@@ -10,6 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from commands import one_sentence
+from reference import tensor
 from test_operator import grid_operator
 from test_token_grid import GRID, fields_of, patches
 from tiny_run import metrics
@@ -79,19 +80,19 @@ def test_a_steady_task_reads_one_frame_and_gives_one(runs, config, weights):
     assert weights["operator.advection.trend2.weight"].shape[0] == BUNDLE * weights["operator.advection.input.weight"].shape[1]
 
 
-def test_rollouts_are_those_of_jax(runs, config, weights, rolled):
+def test_rollouts_are_those_of_pytorch(runs, config, weights, rolled):
     """From the first frame, encoded and decoded by NumPy: a history repeats it, and the last bundle is cut."""
     autoencoder = load_file(runs.path("several", "autoencoder.safetensors"))
     encode, decode = (autoencoder[f"{part}.advection.patch.weight"].astype(float) for part in ("encoder", "decoder"))
     statistics = np.array(json.loads(Path(runs.path("several", "normalisation.json")).read_text())["advection"]["statistics"]).ravel()
     predicted, truth = rolled
     first = truth[:, 0, :, None]
-    parameters = {name.replace("operator.advection.", "operator.wave."): values for name, values in weights.items() if "darcy" not in name}
-    z = patches((first - statistics[0]) * statistics[1], 4) @ encode.T
-    states, inputs = [z], {"dt": np.full((len(z), 1), 0.25)}
+    parameters = {name.replace("operator.advection.", "operator.wave."): tensor(values) for name, values in weights.items() if "darcy" not in name}
+    z = tensor(patches((first - statistics[0]) * statistics[1], 4) @ encode.T)
+    states, inputs = [z], {"dt": tensor(np.full((len(z), 1), 0.25))}
     while len(states) < predicted.shape[1]:
         states += grid_operator(parameters, [z] * HISTORY + states[1:], inputs, dict(tokens=z.shape[1], depth=2, heads=1, periodic=1, modes=8))
-    expected = np.stack([np.asarray(s) @ decode.T for s in states[:predicted.shape[1]]], 1)
+    expected = np.stack([s.numpy() @ decode.T for s in states[:predicted.shape[1]]], 1)
     expected = expected.reshape(*expected.shape[:2], -1) / statistics[1] + statistics[0]
     assert predicted.shape[1] % BUNDLE == 0  # one frame that is given, and the last application cut
     assert np.linalg.norm(predicted.reshape(expected.shape) - expected) < 1e-4 * np.linalg.norm(expected)

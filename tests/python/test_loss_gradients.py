@@ -1,17 +1,15 @@
-"""Gradients of whole training steps against JAX in float64: of `ups train` itself, by what AdamW keeps of them in two checkpoints, at the
+"""Gradients of whole training steps against PyTorch in float64: of `ups train` itself, by what AdamW keeps of them in two checkpoints, at the
 weights of the first. Trajectories are as long as a window and a batch has all of them, so that the data of a step are known."""
 
 import json
 from pathlib import Path
 
 import h5py
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-import zarr
 from safetensors.numpy import load_file
 
+from reference import tensor, torch, value_and_gradients
 from test_operator import grid_operator
 from tiny_run import metrics
 
@@ -58,21 +56,20 @@ class Step:
         self.task = task
         first, last = (load_file(runs.path(name, "checkpoints", "operator", f"step-{step:08d}.safetensors")) for step in (STEPS - 1, STEPS))
         key = "adamw.first_moment."
-        self.weights = {n: jnp.array(v, jnp.float64) for n, v in first.items() if n.startswith("operator.")}
-        self.gradients = {n[len(key):]: (v.astype(float) - BETA * first[n].astype(float)) / (1 - BETA) for n, v in last.items() if n.startswith(key)}
+        self.weights = {n: tensor(v) for n, v in first.items() if n.startswith("operator.")}
+        self.gradients = {n[len(key):]: (tensor(v) - BETA * tensor(first[n])) / (1 - BETA) for n, v in last.items() if n.startswith(key)}
         dump = runs.path(name + ".npy")
         runs.must("cache", "export", runs.path(name, "cache", task, "train"), "-o", dump)
-        self.latents = jnp.array(np.load(dump).astype(float))
-        self.decode = load_file(runs.path(name, "autoencoder.safetensors"))[f"decoder.{task}.patch.weight"].astype(float)
+        self.latents = tensor(np.load(dump))
+        self.decode = tensor(load_file(runs.path(name, "autoencoder.safetensors"))[f"decoder.{task}.patch.weight"])
         self.losses = [line for line in metrics(runs.path(name)) if line["stage"] == "operator" and "losses" in line][-1]["losses"]
         self.patch, self.periodic, self.n, self.spacing = TASKS[task][1:]
         self.dims, self.cells = len(self.n), tuple(n // self.patch for n in self.n)
-        self.statistics = np.array(json.loads(Path(runs.path(name, "normalisation.json")).read_text())[task]["statistics"]).reshape(-1, 2)
-        cache, batch = zarr.open(runs.path(name, "cache", task, "train")), len(self.latents)
-        time, parameters = cache["time"][:], cache["condition"][:]
+        self.statistics = tensor(np.array(json.loads(Path(runs.path(name, "normalisation.json")).read_text())[task]["statistics"]).reshape(-1, 2))
+        batch, (time, parameters) = len(self.latents), (small_array(runs.path(name, "cache", task, "train", array)) for array in ("time", "condition"))
         told = parameters - parameters.mean(0)  # one with the same value in all samples is told as 0
         told = told / np.where(told == 0, 1, parameters.std(0))
-        self.told = {"dt": jnp.full((batch, 1), time[1] - time[0]), "parameters": jnp.array(told), "task": jnp.ones((batch, 1))}
+        self.told = {"dt": tensor(np.full((batch, 1), time[1] - time[0])), "parameters": tensor(told), "task": tensor(np.ones((batch, 1)))}
         self.options = {"depth": 1, "tokens": int(np.prod(self.cells)), "periodic": self.periodic, "modes": 5 - self.dims}
         self.options |= dict(zip(("columns", "rows"), self.cells[:0:-1]))
 
@@ -85,11 +82,17 @@ class Step:
         numbers = latents @ self.decode.T
         shape = numbers.shape[:2] + self.cells + self.dims * (self.patch,) + (-1,)
         order = (axis for a in range(self.dims) for axis in (2 + a, 2 + self.dims + a))
-        return numbers.reshape(shape).transpose(0, 1, *order, 2 + 2 * self.dims).reshape(numbers.shape[:2] + self.n + (-1,))
+        return numbers.reshape(shape).permute(0, 1, *order, 2 + 2 * self.dims).reshape(numbers.shape[:2] + self.n + (-1,))
+
+
+def small_array(folder):
+    """An array of a cache that is one chunk: its values, and a checksum (docs/cache-format.md)."""
+    shape = json.loads(Path(folder, "zarr.json").read_text())["shape"]
+    return np.frombuffer(Path(folder, "c", *len(shape) * ["0"]).read_bytes()[:-4], "<f8").reshape(shape)
 
 
 def norms(x):
-    return jnp.sqrt((x**2).sum(tuple(range(2, x.ndim))))
+    return (x**2).flatten(2).sum(2).sqrt()
 
 
 def relative(s, states, truths):
@@ -99,7 +102,7 @@ def relative(s, states, truths):
 def decoded(s, states, truths):
     axes, offset = tuple(range(2, 2 + s.dims)), s.statistics[:, 0] * s.statistics[:, 1]
     p, t = s.fields(states), s.fields(truths)
-    return jnp.sqrt(((p - t) ** 2).sum(axes) / ((t + offset) ** 2).sum(axes))
+    return (((p - t) ** 2).sum(axes) / ((t + offset) ** 2).sum(axes)).sqrt()
 
 
 def conservation(s, states, truths):
@@ -112,35 +115,35 @@ def modes(s, fields):
     for axis, n in enumerate(s.n, 2):
         r, i = np.arange(n)[:, None], np.arange(n)[None]
         cosines = np.sqrt(np.where(r == 0, 1, 2) / n) * np.cos(np.pi * r * (2 * i + 1) / (2 * n))
-        fields = jnp.fft.fft(fields, axis=axis, norm="ortho") if s.periodic else jnp.moveaxis(jnp.tensordot(cosines, fields, (1, axis)), 0, axis)
+        fields = torch.fft.fft(fields, dim=axis, norm="ortho") if s.periodic else torch.tensordot(tensor(cosines), fields, ([1], [axis])).movedim(0, axis)
     return fields
 
 
 def spectral(s, states, truths):
     p, t = s.fields(states), s.fields(truths)
-    error, truth = (m.real**2 + m.imag**2 for m in (modes(s, p - t), modes(s, t)))
+    error, truth = (m.abs() ** 2 for m in (modes(s, p - t), modes(s, t)))
     k = [abs(np.fft.fftfreq(n, 1 / n)) if s.periodic else np.arange(n) / 2 for n in s.n]
     k = np.sqrt(sum(part**2 for part in np.meshgrid(*k, indexing="ij")))
     octave = np.where(k < 1, 0, 1 + np.floor(np.log2(np.maximum(k, 1)) + 1e-9))
     least = 1e-2 * np.sqrt(np.prod(s.n))
     def size(squares, o):
-        return jnp.sqrt(squares[:, :, octave == o].sum(2) + 1e-60)  # a wave that no latents decode to has no slope
+        return (squares[:, :, torch.as_tensor(octave == o)].sum(2) + 1e-60).sqrt()  # a wave that no latents decode to has no slope
 
-    return jnp.stack([size(error, o) / jnp.maximum(size(truth, o), least) for o in np.unique(octave)]).mean()
+    return torch.stack([size(error, o) / size(truth, o).clamp(min=least) for o in np.unique(octave)]).mean()
 
 
 def positivity(s, states, truths):
     channel = SIGNED[s.task][1]
     offset = s.statistics[channel, 0] * s.statistics[channel, 1]
-    return (jnp.minimum(s.fields(states)[..., channel] + offset, 0) ** 2).mean()
+    return ((s.fields(states)[..., channel] + offset).clamp(max=0) ** 2).mean()
 
 
 def divergence(s, states, truths):
     """In units of the velocities' deviation over the finest spacing; of the interior where there are walls."""
     channels = VELOCITY[s.task][1]
     deviation, fields = 1 / s.statistics[:, 1], s.fields(states) - s.fields(truths)
-    scale = np.sqrt(np.mean([deviation[c] ** 2 for c in channels])) / min(s.spacing)
-    slopes = [(jnp.roll(fields[..., c], -1, a) - jnp.roll(fields[..., c], 1, a)) * deviation[c] / (2 * dx) for a, c, dx in zip(range(2, 5), channels, s.spacing)]
+    scale = (deviation[list(channels)] ** 2).mean().sqrt() / min(s.spacing)
+    slopes = [(fields[..., c].roll(-1, a) - fields[..., c].roll(1, a)) * deviation[c] / (2 * dx) for a, c, dx in zip(range(2, 5), channels, s.spacing)]
     inside = slice(None) if s.periodic else slice(1, -1)
     return ((sum(slopes)[(slice(None), slice(None), *s.dims * [inside])] / scale) ** 2).mean()
 
@@ -148,7 +151,7 @@ def divergence(s, states, truths):
 def boundary(s, states, truths):
     outside = np.ones(s.n, bool)
     outside[s.dims * (slice(1, -1),)] = False
-    return ((s.fields(states) - s.fields(truths))[:, :, outside] ** 2).mean()
+    return ((s.fields(states) - s.fields(truths))[:, :, torch.as_tensor(outside)] ** 2).mean()
 
 
 LOSSES = {
@@ -193,8 +196,8 @@ def semigroup(s, operator, first, second):
     longer = s.advance(operator, first, 2)
 
     def against(state, target):
-        target = jax.lax.stop_gradient(target)
-        return (jnp.linalg.norm(state - target, axis=(1, 2)) / jnp.linalg.norm(target, axis=(1, 2))).mean()
+        target = target.detach()
+        return ((state - target).flatten(1).norm(dim=1) / target.flatten(1).norm(dim=1)).mean()
 
     return (against(longer, second) + against(second, longer)) / 2
 
@@ -212,12 +215,12 @@ def check(runs, task, loss, *, pushforward=False):
     def total(operator):
         states = [s.latents[:, 0]]
         for _ in range(s.latents.shape[1] - 1):
-            states.append(s.advance(operator, jax.lax.stop_gradient(states[-1]) if pushforward else states[-1]))
-        predicted, truth = jnp.stack(states[1:], 1), s.latents[:, 1:]
+            states.append(s.advance(operator, states[-1].detach() if pushforward else states[-1]))
+        predicted, truth = torch.stack(states[1:], 1), s.latents[:, 1:]
         parts = {n: semigroup(s, operator, states[0], states[2]) if n == "semigroup" else LOSSES[n](s, predicted, truth) for n in weights}
         return sum(w * parts[n] for n, w in weights.items()), parts
 
-    (_, parts), reference = jax.value_and_grad(total, has_aux=True)(s.weights)
+    _, parts, reference = value_and_gradients(total, s.weights)
     assert set(reference) == set(s.gradients)
     assert float(parts[loss]) > 1e-4  # else nothing is tested
     size = np.sqrt(sum(float((g**2).sum()) for g in reference.values()))
@@ -228,7 +231,7 @@ def check(runs, task, loss, *, pushforward=False):
 
 
 @pytest.mark.parametrize("loss, task", [(loss, task) for loss in LOSSES for task in ONLY.get(loss, TASKS)] + [("semigroup", "line"), ("semigroup", "flow")])
-def test_a_training_step_has_the_gradients_of_jax(runs, task, loss):
+def test_a_training_step_has_the_gradients_of_pytorch(runs, task, loss):
     check(runs, task, loss)
 
 

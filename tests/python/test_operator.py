@@ -1,22 +1,16 @@
-"""The operator's states, loss and gradients against JAX in float64, on the same safetensors. What
+"""The operator's states, loss and gradients against PyTorch in float64, on the same safetensors. What
 tests/model/operator_gradients.c computes in float32 must agree to 1e-5, relative, tensor by tensor."""
 
-import functools
-import os
 import subprocess
 
-os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"  # compiling is nine tenths of the time; each kind of step once, not each rollout
-
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
 from commands import TIMEOUT, program
+from reference import along, tensor, torch, value_and_gradients
 
-jax.config.update("jax_enable_x64", True)
-jax.config.update("jax_platforms", "cpu")
+functional = torch.nn.functional
 
 
 def linear(p, name, x):
@@ -25,8 +19,8 @@ def linear(p, name, x):
 
 
 def layer_norm(x, weight=1.0, bias=0.0, eps=1e-5):
-    centred = x - x.mean(-1, keepdims=True)
-    return centred / jnp.sqrt((centred**2).mean(-1, keepdims=True) + eps) * weight + bias
+    centred = x - x.mean(-1, keepdim=True)
+    return centred / torch.sqrt((centred**2).mean(-1, keepdim=True) + eps) * weight + bias
 
 
 def norm(p, name, x):
@@ -34,7 +28,7 @@ def norm(p, name, x):
 
 
 def rms_norm(x, weight, eps=1e-6):
-    return x / jnp.sqrt((x**2).mean(-1, keepdims=True) + eps) * weight
+    return x / torch.sqrt((x**2).mean(-1, keepdim=True) + eps) * weight
 
 
 def rotated(x, cells, periodic):
@@ -47,8 +41,8 @@ def rotated(x, cells, periodic):
         shape = [1] * len(cells) + [each]
         shape[axis] = n
         turns[..., axis * each:(axis + 1) * each] = (place[:, None] * np.arange(1, each + 1)).reshape(shape)
-    z = (x[..., :half] + 1j * x[..., half:]) * np.exp(2j * np.pi * turns.reshape(-1, half))
-    return jnp.concatenate([z.real, z.imag], -1)
+    z = torch.complex(x[..., :half], x[..., half:]) * tensor(np.exp(2j * np.pi * turns.reshape(-1, half)))
+    return torch.cat([z.real, z.imag], -1)
 
 
 def windows(cells, window, shift, periodic):
@@ -68,29 +62,37 @@ def attention(p, x, o, cells, turn):
     groups = dim // 32 if o.get("attention") == 1 else 1
     qkv = linear(p, "attention.qkv", x.reshape(batch, tokens, groups, dim // groups))
     qkv = qkv.reshape(batch, tokens, groups, 3, heads // groups, width)
-    q, k, v = (jnp.swapaxes(qkv[:, :, :, i].reshape(batch, tokens, heads, width), 1, 2) for i in range(3))
+    q, k, v = (qkv[:, :, :, i].reshape(batch, tokens, heads, width).transpose(1, 2) for i in range(3))
     if "attention.query_norm.weight" in p:
         q = rms_norm(q, p["attention.query_norm.weight"])
         k = rms_norm(k, p["attention.key_norm.weight"])
     if o.get("positions") == 3:
         q, k = (rotated(x, cells, o.get("periodic")) for x in (q, k))
-    scores = q @ jnp.swapaxes(k, -1, -2) / width**0.5
+    scores = q @ k.transpose(-1, -2) / width**0.5
     if o.get("attention") == 2:
         together, offsets = windows(cells, o["window"], turn % 2 * (o["window"] // 2), o.get("periodic"))
-        hidden = jax.nn.gelu(linear(p, f"attention.bias{len(cells)}d.hidden", np.sign(offsets) * np.log(1 + abs(offsets))), approximate=False)
-        bias = jnp.moveaxis(linear(p, f"attention.bias{len(cells)}d.output", hidden), -1, 0)
-        scores = jnp.where(together, scores + bias, -jnp.inf)
-    attended = jnp.swapaxes(jax.nn.softmax(scores, axis=-1) @ v, 1, 2)
+        hidden = functional.gelu(linear(p, f"attention.bias{len(cells)}d.hidden", tensor(np.sign(offsets) * np.log(1 + abs(offsets)))))
+        bias = linear(p, f"attention.bias{len(cells)}d.output", hidden).movedim(-1, 0)
+        scores = (scores + bias).masked_fill(~torch.as_tensor(together), -torch.inf)
+    attended = (scores.softmax(-1) @ v).transpose(1, 2)
     return linear(p, "attention.output", attended.reshape(batch, tokens, groups, dim // groups)).reshape(x.shape)
+
+
+def bordered(field, dims, by, periodic):
+    """(B, cells…, C) with so many cells more at every border: those of the other end, or zeros."""
+    if not periodic:
+        return functional.pad(field, [0, 0] + 2 * dims * [by])
+    for axis, n in enumerate(field.shape[1:-1], 1):
+        field = along(field, axis, np.arange(-by, n + by) % n)
+    return field
 
 
 def convolution(weight, x, cells, periodic):
     dims, dim = len(cells), x.shape[-1]
     size = round(len(weight) ** (1 / dims))
-    bordered = jnp.pad(x.reshape(len(x), *cells, dim), [(0, 0)] + dims * [(size // 2,) * 2] + [(0, 0)], mode="wrap" if periodic else "constant")
-    axes = "DHW"[-dims:]
-    kernel = weight.reshape(*dims * [size], 1, dim)
-    return jax.lax.conv_general_dilated(bordered, kernel, (1,) * dims, "VALID", dimension_numbers=(f"N{axes}C", f"{axes}IO", f"N{axes}C"), feature_group_count=dim).reshape(x.shape)
+    field = bordered(x.reshape(len(x), *cells, dim), dims, size // 2, periodic).movedim(-1, 1)
+    convolved = getattr(functional, f"conv{dims}d")(field, weight.T.reshape(dim, 1, *dims * [size]), groups=dim)
+    return convolved.movedim(1, -1).reshape(x.shape)
 
 
 def block(p, x, condition, o, cells, turn=0):
@@ -104,15 +106,14 @@ def block(p, x, condition, o, cells, turn=0):
         mixed = attention(p, normed, o, cells, turn)
     kernel = f"convolution.{len(cells)}d.weight"
     x = x + mixed + (convolution(p[kernel], normed, cells, o.get("periodic")) if kernel in p else 0)
-    hidden = jax.nn.gelu(linear(p, "mlp.up", conditioned_norm(p, "mlp.norm", x, condition)), approximate=False)
+    hidden = functional.gelu(linear(p, "mlp.up", conditioned_norm(p, "mlp.norm", x, condition)))
     return x + linear(p, "mlp.down", hidden)
 
 
 def coarser(x, cells):
     field = x.reshape(len(x), *cells, -1)
     for axis, n in enumerate(cells, 1):
-        field = jnp.pad(field, [(0, n % 2) if a == axis else (0, 0) for a in range(field.ndim)], mode="edge")
-        field = (field.take(np.arange(0, n, 2), axis) + field.take(np.arange(1, n + 1, 2), axis)) / 2
+        field = (along(field, axis, np.arange(0, n, 2)) + along(field, axis, np.minimum(np.arange(1, n + 1, 2), n - 1))) / 2
     return field.reshape(len(x), -1, x.shape[-1])
 
 
@@ -122,9 +123,9 @@ def finer(x, cells, periodic):
     for axis, n in enumerate(cells, 1):
         coarse, place = (n + 1) // 2, (np.arange(n) + 0.5) / 2 - 0.5
         below = np.floor(place).astype(int)
-        share = (place - below).reshape([-1 if a == axis else 1 for a in range(field.ndim)])
+        share = tensor(place - below).reshape([-1 if a == axis else 1 for a in range(field.ndim)])
         wrap = (lambda i: i % coarse) if periodic else (lambda i: np.clip(i, 0, coarse - 1))
-        field = field.take(wrap(below), axis) * (1 - share) + field.take(wrap(below + 1), axis) * share
+        field = along(field, axis, wrap(below)) * (1 - share) + along(field, axis, wrap(below + 1)) * share
     return field.reshape(len(x), -1, x.shape[-1])
 
 
@@ -163,7 +164,7 @@ def blocks(p, x, condition, o, cells):
 
 
 def operator(p, z, inputs, o):
-    features = jax.nn.silu(linear(p, "operator.time.0", inputs["dt"]))
+    features = functional.silu(linear(p, "operator.time.0", inputs["dt"]))
     x = z + linear(p, "operator.time.2", linear(p, "operator.time.1", features))[:, None]
     if "operator.condition.output.weight" in p:
         condition = linear(p, "operator.condition.time", features)
@@ -171,10 +172,10 @@ def operator(p, z, inputs, o):
             condition = condition + linear(p, "operator.condition.parameters", inputs["parameters"])
         if "task" in inputs:
             condition = condition + linear(p, "operator.condition.task", inputs["task"])
-        condition = linear(p, "operator.condition.hidden", jax.nn.silu(condition))
-        condition = linear(p, "operator.condition.output", jax.nn.silu(condition))
-        scale, shift, gate = jnp.split(condition[:, None], 3, axis=-1)
-        x = x + jax.nn.sigmoid(gate + 2) * (layer_norm(x) * (1 + scale) + shift)
+        condition = linear(p, "operator.condition.hidden", functional.silu(condition))
+        condition = linear(p, "operator.condition.output", functional.silu(condition))
+        scale, shift, gate = condition[:, None].chunk(3, -1)
+        x = x + torch.sigmoid(gate + 2) * (layer_norm(x) * (1 + scale) + shift)
     x = linear(p, "operator.input", x)
     update = linear(p, "operator.output", norm(p, "operator.norm", blocks(p, x, None, o, (z.shape[1],))))
     if "operator.update_norm.weight" in p:
@@ -186,7 +187,7 @@ def conditioned_norm(p, name, x, condition):
     x = norm(p, name, x)
     if name + ".condition.weight" not in p:
         return x
-    scale, shift = jnp.split(linear(p, name + ".condition", condition)[:, None], 2, axis=-1)
+    scale, shift = linear(p, name + ".condition", condition)[:, None].chunk(2, -1)
     return x * (1 + scale) + shift
 
 
@@ -201,11 +202,11 @@ def spectral(weight, x, cells, o):
     is_sine = np.stack(np.unravel_index(np.arange(2**dims), dims * [2]), -1)
     turns = np.where(is_sine, -1j * sign[:, None], 1).prod(-1) * (abs(waves) < modes).all(-1, keepdims=True)
     mode = np.ravel_multi_index(np.minimum(abs(waves), modes - 1).T, dims * [modes])
-    matrices = jnp.einsum("mp,mpio->mio", turns, weight.reshape(modes**dims, 2**dims, dim, dim)[mode])
-    axes = range(1, dims + 1)
-    transformed = jnp.fft.rfftn(x.reshape(len(x), *cells, dim), s=periods, axes=axes)
-    mixed = jnp.einsum("bmi,mio->bmo", transformed.reshape(len(x), -1, dim), matrices).reshape(transformed.shape)
-    return jnp.fft.irfftn(mixed, s=periods, axes=axes)[(slice(None), *map(slice, cells))].reshape(x.shape)
+    matrices = torch.einsum("mp,mpio->mio", tensor(turns), along(weight.reshape(modes**dims, 2**dims, dim, dim), 0, mode).cdouble())
+    axes = tuple(range(1, dims + 1))
+    transformed = torch.fft.rfftn(x.reshape(len(x), *cells, dim), s=periods, dim=axes)
+    mixed = torch.einsum("bmi,mio->bmo", transformed.reshape(len(x), -1, dim), matrices).reshape(transformed.shape)
+    return torch.fft.irfftn(mixed, s=periods, dim=axes)[(slice(None), *map(slice, cells))].reshape(x.shape)
 
 
 def grid_operator(p, frames, inputs, o):
@@ -214,47 +215,47 @@ def grid_operator(p, frames, inputs, o):
     cells = (o["tokens"] // int(np.prod(inner)), *inner)
     history = 1 + sum(name.startswith("operator.wave.earlier") for name in p)
     z = frames[-1]
-    changes = [jax.lax.stop_gradient(p["operator.wave.rate"]) * (frames[-j] - frames[-j - 1]) for j in range(1, history)]
-    features = jax.nn.silu(linear(p, "operator.time.0", inputs["dt"]))
+    changes = [p["operator.wave.rate"].detach() * (frames[-j] - frames[-j - 1]) for j in range(1, history)]
+    features = functional.silu(linear(p, "operator.time.0", inputs["dt"]))
     condition = None
     if "operator.condition.hidden.weight" in p:
         condition = linear(p, "operator.condition.time", features) + linear(p, "operator.condition.parameters", inputs["parameters"])
         condition = condition + linear(p, "operator.condition.task", inputs["task"])
         condition = condition + p.get(f"operator.condition.boundary.{'periodic' if o.get('periodic') else 'open'}", 0)
-        condition = jax.nn.silu(linear(p, "operator.condition.hidden", jax.nn.silu(condition)))
+        condition = functional.silu(linear(p, "operator.condition.hidden", functional.silu(condition)))
     x = linear(p, "operator.wave.input", z)
     x = x + sum(linear(p, f"operator.wave.earlier{j}", change) for j, change in enumerate(changes, 1))
     borders = f"operator.position{len(cells)}d"
     if borders + ".weight" in p:
-        axes = jnp.meshgrid(*((jnp.arange(n) + 0.5) / n for n in cells), indexing="ij")
-        places = jnp.stack(axes, -1).reshape(-1, len(cells))
-        waves = [2 * jnp.pi * f * places for f in (1, 2, 4, 8, 16)]
-        x = x + linear(p, borders, jnp.concatenate([places] + [g(w) for w in waves for g in (jnp.sin, jnp.cos)], 1))
+        axes = np.meshgrid(*((np.arange(n) + 0.5) / n for n in cells), indexing="ij")
+        places = np.stack(axes, -1).reshape(-1, len(cells))
+        waves = [2 * np.pi * f * places for f in (1, 2, 4, 8, 16)]
+        x = x + linear(p, borders, tensor(np.concatenate([places] + [g(w) for w in waves for g in (np.sin, np.cos)], 1)))
     if "operator.wave.positions.weight" in p:
         x = x + p["operator.wave.positions.weight"]
     x = blocks(p, x, condition, o, cells)
     update = linear(p, "operator.wave.output", norm(p, "operator.norm", x)) + linear(p, "operator.wave.skip", z)
     update = update + sum(linear(p, f"operator.wave.trend{j}", change) for j, change in enumerate(changes, 1))
-    update = jax.lax.stop_gradient(p["operator.wave.change"]) * update
-    updates = jnp.split(update, update.shape[-1] // z.shape[-1], axis=-1)
+    update = p["operator.wave.change"].detach() * update
+    updates = update.split(z.shape[-1], -1)
     if "operator.wave.kept" in p:
-        kept = jax.lax.stop_gradient(p["operator.wave.kept"])
-        updates = [change + change.mean(1, keepdims=True) @ kept.T for change in updates]
+        kept = p["operator.wave.kept"].detach()
+        updates = [change + change.mean(1, keepdim=True) @ kept.T for change in updates]
     return [z + change for change in updates]
 
 
-@functools.partial(jax.value_and_grad, has_aux=True)
 def rollout(p, inputs, options):
+    """The loss, and the states by name."""
     steps = sum(name.startswith("target") for name in inputs)
     frames = [inputs[name] for name in sorted(inputs) if name[0] == "z"]
     states = []
     while len(states) < steps:
-        states += grid_operator(p, frames + states, inputs, dict(options)) if "operator.wave.change" in p else [operator(p, (frames + states)[-1], inputs, dict(options))]
-    return sum(((z - inputs[f"target{k}"]) ** 2).mean() / steps for k, z in enumerate(states)), states
+        states += grid_operator(p, frames + states, inputs, options) if "operator.wave.change" in p else [operator(p, (frames + states)[-1], inputs, options)]
+    return sum(((z - inputs[f"target{k}"]) ** 2).mean() / steps for k, z in enumerate(states)), {f"state{k}": z for k, z in enumerate(states)}
 
 
 def part(tensors, prefix):
-    return {n[len(prefix):]: v.astype(jnp.float64) for n, v in tensors.items() if n.startswith(prefix)}
+    return {n[len(prefix):]: tensor(v) for n, v in tensors.items() if n.startswith(prefix)}
 
 
 def difference(ours, reference):
@@ -299,15 +300,15 @@ def compute(path, *arguments, **options):
     (1e-5, dict(PLANE, hidden=40, periodic=0, unet=1, each=1, positions=3)), (1e-5, dict(SPECTRAL, spectral=0, tokens=23, heads=4, periodic=0, positions=3)),
     (1e-5, dict(SPECTRAL, spectral=0, heads=2, periodic=1, positions=3)), (1e-5, dict(SOLID, hidden=24, periodic=1, positions=3)),
     (1e-5, dict(SPECTRAL, periodic=1, boundary=1)), (1e-5, dict(PLANE, periodic=0, spectral=1, modes=4, boundary=1))])
-def test_states_loss_and_gradients_are_those_of_jax(scratch, tolerance, options):
+def test_states_loss_and_gradients_are_those_of_pytorch(scratch, tolerance, options):
     tensors = compute(scratch + "/out.safetensors", **options)
     parameters, inputs = part(tensors, "parameters."), part(tensors, "inputs.")
     gradients, outputs = part(tensors, "gradients."), part(tensors, "outputs.")
     known = {key: value for key, value in options.items() if key in REFERENCE}
-    (loss, states), reference = rollout(parameters, inputs, tuple(sorted(known.items())))
-    errors = {"loss": difference(outputs["loss"], np.array([loss]))}
-    errors |= {f"state {k}": difference(outputs[f"state{k}"], np.array(s)) for k, s in enumerate(states)}
-    errors |= {f"gradient of {n}": difference(gradients[n], np.array(g)) for n, g in reference.items()}
+    loss, states, reference = value_and_gradients(lambda p: rollout(p, inputs, known), parameters)
+    errors = {"loss": difference(outputs["loss"], loss)}
+    errors |= {name: difference(outputs[name], state) for name, state in states.items()}
+    errors |= {f"gradient of {n}": difference(gradients[n], g) for n, g in reference.items()}
     assert set(gradients) == set(reference)
     assert np.isfinite(list(errors.values())).all() and max(errors.values()) <= tolerance, max(errors, key=errors.get)
 

@@ -1,16 +1,15 @@
 """Maps of tokens that are patches (`tokens: grid`), their losses, and what corrects values between grid points: values and gradients of
-training steps of `ups train` against JAX in float64, as in test_autoencoder_gradients.py. Places between grid points are drawn as
+training steps of `ups train` against PyTorch in float64, as in test_autoencoder_gradients.py. Places between grid points are drawn as
 train/stages/autoencoder.c draws them, by Philox."""
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import test_autoencoder_gradients as fixed
-from test_autoencoder_gradients import LOSSES, compare_with_jax, covariance, per_sample
+from reference import tensor, torch
+from test_autoencoder_gradients import LOSSES, compare_with_pytorch, covariance, patches_of, per_sample
 from test_loss_gradients import STEPS
-from test_operator import linear
+from test_operator import functional, linear
 
 SEED, QUERIES, FEATURES, LINE = 3, 1000, 8, 8
 CONFIG = fixed.CONFIG[:fixed.CONFIG.index("model:")].replace("patch: [4]", "patch: [{patch}]") + """\
@@ -29,22 +28,12 @@ def data(runs):
     fixed.make_frames(runs, TASKS)
 
 
-def patches_of(task, fields):
-    """(B, patches, numbers) of (B, grid…, channels)."""
-    grid, patch = TASKS[task][2], TASKS[task][3]
-    cells = [-(-n // patch) for n in grid]
-    whole = jnp.pad(fields, [(0, 0)] + [(0, c * patch - n) for c, n in zip(cells, grid)] + [(0, 0)], mode="edge")
-    whole = whole.reshape(len(fields), *(n for c in cells for n in (c, patch)), fields.shape[-1])
-    axes = range(1, 1 + 2 * len(grid))
-    return whole.transpose(0, *axes[::2], *axes[1::2], 1 + 2 * len(grid)).reshape(len(fields), int(np.prod(cells)), -1)
-
-
 def fields_from(task, patches, channels):
     grid, patch = TASKS[task][2], TASKS[task][3]
     cells, dims = [-(-n // patch) for n in grid], len(grid)
     whole = patches.reshape(len(patches), *cells, *dims * [patch], channels)
     order = [axis for a in range(dims) for axis in (1 + a, 1 + dims + a)]
-    whole = whole.transpose(0, *order, 1 + 2 * dims).reshape(len(patches), *(c * patch for c in cells), channels)
+    whole = whole.permute(0, *order, 1 + 2 * dims).reshape(len(patches), *(c * patch for c in cells), channels)
     return whole[(slice(None), *(slice(n) for n in grid))]
 
 
@@ -78,17 +67,17 @@ HERE = (-3, 3, -10, 10)
 
 def read(p, grid, periodic, values, coordinates):
     """Values (B, Q, C), corrected, at coordinates (Q, d) of (B, points, C)."""
-    read_at = lambda shift: jnp.einsum("qn,bnc->bqc", reader(grid, periodic, coordinates + np.float32(shift)), values)
+    read_at = lambda shift: torch.einsum("qn,bnc->bqc", tensor(reader(grid, periodic, coordinates + np.float32(shift))), values)
     here, dims, channels = read_at(0), len(grid), values.shape[-1]
     inside = 2 * np.pi * coordinates.astype(float) * np.array(grid)
-    waves = jnp.concatenate([wave(f * inside) for f in (1, 2) for wave in (jnp.sin, jnp.cos)], -1)
-    share = (1 + np.cos(inside)).mean(-1) / 2
-    weights = linear(p, "between.output", jax.nn.gelu(linear(p, "between.hidden", waves), approximate=False)) * share[:, None]
+    waves = tensor(np.concatenate([wave(f * inside) for f in (1, 2) for wave in (np.sin, np.cos)], -1))
+    share = tensor((1 + np.cos(inside)).mean(-1) / 2)
+    weights = linear(p, "between.output", functional.gelu(linear(p, "between.hidden", waves))) * share[:, None]
     weights = weights.reshape(len(coordinates), dims, len(HERE), channels)
     for axis in range(dims):
         around = [read_at(step * np.eye(dims)[axis] / grid[axis]) for step in AROUND]
         for i, (of, own) in enumerate(zip(DIFFERENCES, HERE)):
-            here += weights[None, :, axis, i] * (own * read_at(0) + sum(w * value for w, value in zip(of, around)))
+            here = here + weights[None, :, axis, i] * (own * read_at(0) + sum(w * value for w, value in zip(of, around)))
     return here
 
 
@@ -126,7 +115,7 @@ def between(p, task, fields):
     whole = fields.reshape(len(fields), -1, fields.shape[-1])
     on_half = lambda places: np.float32(places * (np.array(grid) / (2 * np.array(half))) + 0.25 / np.array(half))
     places, rows = drawn_places(grid, periodic, whole.shape[1], STEPS - 1)
-    pairs = ((fixed.centres(grid), whole), (places, jnp.einsum("qn,bnc->bqc", rows, whole)))
+    pairs = ((fixed.centres(grid), whole), (places, torch.einsum("qn,bnc->bqc", tensor(rows), whole)))
     return sum((per_sample(read(p, half, periodic, kept, on_half(at)) - truth) / per_sample(truth)).mean() / 2 for at, truth in pairs)
 
 
@@ -136,15 +125,15 @@ def losses_of(p, task, fields, bound):
     points, channels = fields.reshape(len(fields), -1, fields.shape[-1]), fields.shape[-1]
 
     def encode(fields):
-        latents = patches_of(task, fields) @ p[f"encoder.{task}.patch.weight"].T
-        return bound * jnp.arcsinh(latents / bound) if bound else latents
+        latents = patches_of(fields, *TASKS[task][2:4]).flatten(1, -2) @ p[f"encoder.{task}.patch.weight"].T
+        return bound * torch.asinh(latents / bound) if bound else latents
 
     def decode(latents):
-        latents = bound * jnp.sinh(latents / bound) if bound else latents
+        latents = bound * torch.sinh(latents / bound) if bound else latents
         return fields_from(task, latents @ p[f"decoder.{task}.patch.weight"].T, channels)
 
     latents = encode(fields)
-    rounded = latents + jax.lax.stop_gradient(latents.astype(jnp.float32).astype(jnp.float16).astype(jnp.float64) - latents)
+    rounded = latents + (latents.float().half().double() - latents).detach()
     decoded, c = decode(latents), covariance(latents)
     relative = lambda found: (per_sample(found.reshape(points.shape) - points) / per_sample(points)).mean()
     return {
@@ -152,18 +141,18 @@ def losses_of(p, task, fields, bound):
         "relative": relative(decoded),
         "rounded": relative(decode(rounded)),
         "inverse_encoding": ((encode(decoded) - latents) ** 2).mean(),
-        "latent_norm": ((jnp.diag(c) - 1) ** 2).mean(),
-        "latent_diversity": (c[~np.eye(len(c), dtype=bool)] ** 2).mean(),
-        "between": between({name[len(f"decoder.{task}."):]: w for name, w in p.items()}, task, fields) if any("between" in name for name in p) else 0,
+        "latent_norm": ((c.diag() - 1) ** 2).mean(),
+        "latent_diversity": (c[~torch.eye(len(c), dtype=bool)] ** 2).mean(),
+        "between": between({name[len(f"decoder.{task}."):]: w for name, w in p.items()}, task, fields) if any("between" in name for name in p) else fields.new_zeros(()),
     }
 
 
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("loss, bound", [(loss, 0) for loss in LOSSES] + [("relative", 1), ("inverse_encoding", 1), ("between", 0)])
-def test_a_training_step_of_patch_maps_has_the_gradients_of_jax(runs, task, loss, bound):
+def test_a_training_step_of_patch_maps_has_the_gradients_of_pytorch(runs, task, loss, bound):
     weights = {"inverse_decoding": 0.5} | {loss: 1} | ({"relative": 0} if loss != "relative" else {})
     name, (_, _, _, patch, dim) = runs.fresh(), TASKS[task]
     losses = "\n".join(f"    {n}: {{weight: {w}}}" for n, w in weights.items())
     runs.must("train", runs.config(name, CONFIG, task=task, patch=patch, dim=dim, bound=bound, between=FEATURES if loss == "between" else 0, losses=losses))
-    found = compare_with_jax(runs, name, task, weights, lambda p, fields: losses_of(p, task, fields, bound))
+    found = compare_with_pytorch(runs, name, task, weights, lambda p, fields: losses_of(p, task, fields, bound))
     assert float(found[loss]) > 1e-6, found  # else nothing is tested

@@ -1,20 +1,17 @@
-"""`flops_per_s` and `memory` of metrics.jsonl: arithmetic held against the products that JAX makes of the same steps, memory against what
+"""`flops_per_s` and `memory` of metrics.jsonl: arithmetic held against the products that PyTorch makes of the same steps, memory against what
 /proc says from outside."""
 
 import json
-import math
 import re
 import subprocess
 import time
 from pathlib import Path
 
-import jax
-import jax.extend
-import jax.numpy as jnp
 import pytest
 from safetensors.numpy import load_file
 
 from commands import TIMEOUT, TREE, UPS
+from reference import torch, value_and_gradients
 from test_operator import operator
 from tiny_run import CONFIG, metrics
 
@@ -24,33 +21,31 @@ ONE_STEP = PLAIN.replace("    rollout: {{weight: 1, every: 2, from: 10}}\n", "")
 ROLLOUTS = PLAIN.replace("every: 2, from: 10", "every: 2, from: 1")
 
 
-def products(jaxpr):
-    """FLOP of the matrix products of a jaxpr and of all within it: a multiplication and an addition for each number that is summed."""
+class Products(torch.utils._python_dispatch.TorchDispatchMode):
+    """Counts the FLOP of matrix products: a multiplication and an addition for each number that is summed."""
+
+    LEFT = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # which argument it is
     flops = 0
-    for equation in jaxpr.eqns:
-        if equation.primitive.name == "dot_general":
-            (summed, _), _ = equation.params["dimension_numbers"]
-            left = equation.invars[0].aval.shape
-            flops += 2 * math.prod(equation.outvars[0].aval.shape) * math.prod(left[axis] for axis in summed)
-        for inner in jax.extend.core.jaxprs_in_params(equation.params):
-            flops += products(inner)
-    return flops
+
+    def __torch_dispatch__(self, function, types, arguments=(), named=None):
+        result = function(*arguments, **(named or {}))
+        if (name := function.overloadpacket.__name__) in self.LEFT:
+            self.flops += 2 * result.numel() * arguments[self.LEFT[name]].shape[-1]
+        return result
 
 
-def arithmetic_of_jax(folder):
+def arithmetic_of_pytorch(folder):
     """FLOP of forward and backward of one application of the operator."""
-    weights = {name: jnp.array(value) for name, value in load_file(Path(folder, "operator.safetensors")).items()}
-    inputs = {"dt": jnp.ones((BATCH, 1))}
+    weights, ones = load_file(Path(folder, "operator.safetensors")), lambda *shape: torch.ones(shape, dtype=torch.float64)
+    inputs = {"dt": ones(BATCH, 1)}
     for name in ("parameters", "task"):
         key = f"operator.condition.{name}.weight"
         if key in weights:
-            inputs[name] = jnp.ones((BATCH, weights[key].shape[1]))
-
-    def loss(weights, z, truth):
-        return ((operator(weights, z, inputs, {"depth": 2, "heads": 2}) - truth) ** 2).mean()
-
-    z = jnp.ones((BATCH, TOKENS, DIM))
-    return products(jax.make_jaxpr(jax.value_and_grad(loss))(weights, z, z).jaxpr)
+            inputs[name] = ones(BATCH, weights[key].shape[1])
+    z = ones(BATCH, TOKENS, DIM)
+    with Products() as products:
+        value_and_gradients(lambda weights: (((operator(weights, z, inputs, {"depth": 2, "heads": 2}) - z) ** 2).mean(), {}), weights)
+    return products.flops
 
 
 def arithmetic_once(folder):
@@ -64,7 +59,7 @@ def arithmetic_once(folder):
 
 def arithmetic_of(folder, rolls):
     """Of a step with a rollout of three states, or without."""
-    one = arithmetic_of_jax(folder)
+    one = arithmetic_of_pytorch(folder)
     return 3 * one - 2 * arithmetic_once(folder) if rolls else one
 
 
@@ -79,10 +74,10 @@ def rolls(runs, name):
     return ["rollout" in line["losses"] for line in metrics(runs.path(name)) if line["stage"] == "operator" and "losses" in line]
 
 
-def test_a_step_is_the_products_that_jax_makes(runs):
+def test_a_step_is_the_products_that_pytorch_makes(runs):
     flops = steps_of(runs, "one", ONE_STEP)
     assert sorted(flops) == list(range(1, 9))
-    assert list(flops.values()) == pytest.approx(8 * [arithmetic_of_jax(runs.path("one"))], rel=1e-6)
+    assert list(flops.values()) == pytest.approx(8 * [arithmetic_of_pytorch(runs.path("one"))], rel=1e-6)
 
 
 def test_each_step_counts_the_graph_that_it_ran(runs):
@@ -172,5 +167,5 @@ def test_a_run_that_goes_on_has_lines_of_the_same_keys(runs):
     assert sum("machine" in line for line in lines) == 2 and "machine" in lines[0]  # the first line of each process says what it ran on
     keys = {frozenset(line) - {"machine"} for line in lines}
     assert len(keys) == 1 and {"flops_per_s", "memory"} < set(*keys)
-    one = arithmetic_of_jax(folder)
+    one = arithmetic_of_pytorch(folder)
     assert [line["flops_per_s"] * line["step_s"] for line in lines] == pytest.approx(len(lines) * [one], rel=1e-6)
