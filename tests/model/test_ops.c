@@ -7,6 +7,8 @@
  *   test_ops            checks all ops in float32, bf16 and fp16, gradients overwritten and accumulated
  *   test_ops kernels    runs all ops and compares none: for emulated processors, which refuse an instruction, and
  *                       sanitizers, which refuse a read or write; what is computed is the same elsewhere
+ *   test_ops values     all of `test_ops` but what `test_ops bits` does
+ *   test_ops bits       compares results of one thread with those of three, or of one order of a card's with another
  *   test_ops perf [OP] [THREADS]  times those whose name holds OP at the reference operator's shapes instead
  *   test_ops attention BATCH HEADS TOKENS HEAD_SIZE  times attention in bf16, forward and backward
  *   test_ops linear ROWS IN OUT  times linear and linear with GELU in bf16, forward and backward
@@ -39,6 +41,7 @@ static const double fp8_tolerance = 0.1; /* operands of three and two bits behin
 enum { COMPUTES = sizeof computes / sizeof *computes };
 
 static bool compared = true; /* with the reference; not by `test_ops kernels` */
+static bool repeated = true; /* and with themselves; not by `test_ops values` */
 
 static void skip_where_nothing_is_compared(void) {
     if (!compared) skip_because("kernels are only run here; another run compares them");
@@ -279,6 +282,7 @@ static double finite_difference(const ups_reference *r, int input, int64_t eleme
 CLAIM(the_references_own_gradients_agree_with_finite_differences) {
     enum { ELEMENTS = 4 };
     skip_where_nothing_is_compared();
+    if (!on_cpu()) skip_because("the reference is the same beside any device");
     for (int c = 0; c < op_case_count; c++) {
         if (op_cases[c].kind == UPS_OP_ROUND_F16) continue; /* its gradient passes what it computes by */
         fixture f;
@@ -371,6 +375,7 @@ CLAIM(every_kernel_runs) {
 CLAIM(results_have_the_same_bits_on_any_number_of_threads) {
     const char *order = getenv("SIMT_ORDER"); /* of the emulated device, which has no threads to be told of */
     if (order && strcmp(order, "random") != 0) skip_because("it would do the same twice in this order");
+    if (!repeated) skip_because("`test_ops bits` compares them");
     skip_where_nothing_is_compared();
     ups_device *const before = device;
     ups_update_channel *const before_channel = channel;
@@ -679,6 +684,8 @@ int main(int argc, char **argv) {
     if (!names_ops_alone(getenv("UPS_TEST_OPS"))) return 2;
     compared = !asks_for(argc, argv, "kernels");
     if (compared) cmocka_set_skip_filter("every_kernel_runs"); /* they all do */
+    repeated = !asks_for(argc, argv, "values");
+    if (asks_for(argc, argv, "bits")) cmocka_set_test_filter("*_same_bits_*");
     if (compared && getenv("UPS_TEST_OPS")) cmocka_set_test_filter("*_the_reference*");
     const bool perf = asks_for(argc, argv, "perf");
     if (open_device(name ? name : "cpu", perf && argc > 3 ? atoi(argv[3]) : 0, &failure) != UPS_OK) {

@@ -43,9 +43,11 @@
 
 enum { GRANULE = 4, WORK_THREAD = 0xffff, PROXY_FENCES = 16, VIEWS = 4 };
 
+/* Small, since there are three for every four bytes: what takes time is to fetch them. */
 typedef struct record {
-    const simt_place *at; /* NULL: of work that is no kernel */
-    uint32_t launch, block, time;
+    int32_t place;   /* place_of() it; 0: of work that is no kernel */
+    uint32_t turn;   /* whose it is: of `turns` */
+    uint32_t time;   /* of the block */
     uint16_t thread; /* or another actor of shared memory */
     uint8_t mask;    /* of the granule's bytes; 0: nothing yet */
     uint8_t kind;    /* simt_access, EXPECTED or COPIED */
@@ -88,6 +90,14 @@ typedef struct ordering {
 typedef struct proxy_fences {
     uint32_t count, times[PROXY_FENCES], copied[PROXY_FENCES];
 } proxy_fences;
+
+/* What ran: a block of a launch, or other work. */
+typedef struct turn {
+    uint32_t launch, block;
+} turn;
+static turn *turns;
+static uint32_t turn_count, turn_room;
+static uint32_t own_turn; /* of the running block */
 
 static uint32_t now, seen[SIMT_MAX_WARPS][SIMT_MAX_WARPS];
 /* By phases of mbarriers, up to which time a warp knows what single actors did, and a thread, until its warp meets. */
@@ -143,6 +153,29 @@ simt_shadow *simt_shadow_of_shared(void) {
     return of_shared;
 }
 
+static uint32_t begin_turn(uint32_t launch, uint32_t block) {
+    if (turn_count == turn_room) {
+        turn_room = turn_room ? 2 * turn_room : 1 << 16;
+        turns = turn_room ? realloc(turns, turn_room * sizeof *turns) : NULL; /* 0 behind 2³¹ */
+        if (!turns) simt_fail(NULL, "no memory for what ran before; SIMT_RACES=0 looks for no races");
+    }
+    turns[turn_count] = (turn){launch, block};
+    return turn_count++;
+}
+
+/* How far it lies from something that lies among the places of all kernels: they are constants of one program. */
+static const simt_place anchor;
+
+static int32_t number_of(const simt_place *place) {
+    const intptr_t distance = (intptr_t)((uintptr_t)place - (uintptr_t)&anchor);
+    if (distance != (int32_t)distance) simt_fail(place, "this place is too far from the race checker's to be kept");
+    return (int32_t)distance;
+}
+
+static const simt_place *place_of(const record *r) {
+    return r->place ? (const simt_place *)((uintptr_t)&anchor + (uintptr_t)(intptr_t)r->place) : NULL;
+}
+
 /* ---- time ---------------------------------------------------------------------------------------------------------
  */
 
@@ -159,6 +192,7 @@ void simt_races_launch(uint32_t launch, uint32_t blocks) {
 
 void simt_races_block(void) {
     now = 1;
+    if (is_wanted()) own_turn = begin_turn(simt_now.launch, simt_now.number);
     memset(seen, 0, sizeof seen);
     memset(acquired_by, 0, sizeof acquired_by);
     memset(acquired_in, 0, sizeof acquired_in);
@@ -279,7 +313,7 @@ void simt_races_atomic(simt_access access) {
 static bool was_released(const record *r, uint32_t thread) {
     uint32_t warp = thread / SIMT_LANES, own = orderings[thread].acquired;
     uint32_t acquired = own > acquired_by[warp] ? own : acquired_by[warp];
-    for (uint32_t i = last_release[r->block]; i > 0; i = releases[i - 1].before) {
+    for (uint32_t i = last_release[turns[r->turn].block]; i > 0; i = releases[i - 1].before) {
         const release *done = &releases[i - 1];
         if (i > acquired) continue;
         if (r->thread == done->thread ? r->time <= done->time : r->time <= done->known[r->thread / SIMT_LANES])
@@ -288,11 +322,14 @@ static bool was_released(const record *r, uint32_t thread) {
     return false;
 }
 
-static bool is_before(const record *r, uint32_t launch, uint32_t thread) {
-    if (r->launch != launch) return !simt_is_ordered || simt_is_ordered(r->launch);
-    if (thread == WORK_THREAD) return true; /* the same piece of work */
-    if (r->block != simt_now.number) return was_released(r, thread);
-    return r->thread == thread || r->time <= known_to(thread, r->thread);
+static bool is_before(const record *r, const record *later) {
+    if (r->turn != later->turn) {
+        const turn *earlier = &turns[r->turn];
+        if (earlier->launch != turns[later->turn].launch) return !simt_is_ordered || simt_is_ordered(earlier->launch);
+        if (later->thread != WORK_THREAD) return was_released(r, later->thread);
+    }
+    if (later->thread == WORK_THREAD) return true; /* the same piece of work */
+    return r->thread == later->thread || r->time <= known_to(later->thread, r->thread);
 }
 
 /* The thread that wrote, or whose copies did, in this block. */
@@ -303,18 +340,20 @@ static uint32_t thread_of(const record *r) {
 static void describe(const record *r, char *text, size_t size) {
     static const char *const did[] = {
         "read", "write", "atomic", "atomic read", "atomic write", "asynchronous copy", "asynchronous copy"};
-    if (!r->at) {
-        snprintf(text, size, "%s", simt_describe_work ? simt_describe_work(r->launch) : "other work");
+    const simt_place *at = place_of(r);
+    const turn *own = &turns[r->turn];
+    if (!at) {
+        snprintf(text, size, "%s", simt_describe_work ? simt_describe_work(own->launch) : "other work");
         return;
     }
-    int length = snprintf(text, size, "the %s in %s:%d", did[r->kind], r->at->file, r->at->line);
+    int length = snprintf(text, size, "the %s in %s:%d", did[r->kind], at->file, at->line);
     if (length < 0 || (size_t)length >= size) return;
     char *rest = text + length;
     size -= (size_t)length;
-    if (r->launch != simt_now.launch)
+    if (own->launch != simt_now.launch)
         snprintf(rest, size, " by an earlier kernel");
-    else if (r->block != simt_now.number)
-        snprintf(rest, size, " by thread %u of block %u", r->thread, r->block);
+    else if (own->block != simt_now.number)
+        snprintf(rest, size, " by thread %u of block %u", r->thread, own->block);
     else
         snprintf(rest, size, " by thread %u", thread_of(r));
 }
@@ -324,13 +363,14 @@ static _Noreturn void report(const record *earlier, const record *later, const c
                                        "this atomic write"};
     char other[512], self[256] = "";
     describe(earlier, other, sizeof other);
-    const char *missing = earlier->kind == COPIED            ? "no wait for its arrival, or for it,"
-                          : earlier->launch != later->launch ? "no event or edge of a graph"
-                          : earlier->block != later->block   ? "no fences and atomics"
-                                                             : "no barrier";
-    if (!later->at) describe(later, self, sizeof self);
-    simt_fail(later->at, "race in %s memory, byte %llu: %s and %s, with %s between them", where,
-              (unsigned long long)offset, later->at ? does[later->kind] : self, other, missing);
+    const turn *first = &turns[earlier->turn], *second = &turns[later->turn];
+    const char *missing = earlier->kind == COPIED           ? "no wait for its arrival, or for it,"
+                          : first->launch != second->launch ? "no event or edge of a graph"
+                          : first->block != second->block   ? "no fences and atomics"
+                                                            : "no barrier";
+    if (!later->place) describe(later, self, sizeof self);
+    simt_fail(place_of(later), "race in %s memory, byte %llu: %s and %s, with %s between them", where,
+              (unsigned long long)offset, later->place ? does[later->kind] : self, other, missing);
 }
 
 static bool is_read(uint8_t kind) {
@@ -345,7 +385,7 @@ static bool clashes(const record *r, const record *later) {
     if (!(r->mask & later->mask)) return false;
     if (is_read(r->kind) && is_read(later->kind)) return false;
     if (is_atomic(r->kind) && is_atomic(later->kind)) return false;
-    return !is_before(r, later->launch, later->thread);
+    return !is_before(r, later);
 }
 
 /* Of the granule at `i * GRANULE`, the bytes that an access has to do with. */
@@ -361,8 +401,7 @@ static void check_granule(simt_shadow *shadow, granule *g, const record *later, 
     shadow->is_touched = true;
     if (is_read(later->kind)) {
         uint32_t warp = later->thread / SIMT_LANES;
-        bool same = g->read[0].launch == later->launch && g->read[0].block == later->block &&
-                    g->read[0].thread / SIMT_LANES == warp;
+        bool same = g->read[0].turn == later->turn && g->read[0].thread / SIMT_LANES == warp;
         if (!same) g->read[1] = g->read[0];
         g->read[0] = *later;
         return;
@@ -375,7 +414,7 @@ static void check_granule(simt_shadow *shadow, granule *g, const record *later, 
 }
 
 static bool is_current(const record *r) {
-    return r->launch == simt_now.launch && r->block == simt_now.number;
+    return r->turn == own_turn;
 }
 
 /* Shared memory is a block's own: what others left there does not count. */
@@ -388,7 +427,7 @@ static void forget_others(granule *s) {
 
 void simt_races_check(simt_shadow *shadow, uint64_t offset, uint32_t bytes, simt_access access, const char *where,
                       const simt_place *at) {
-    record later = {at, simt_now.launch, simt_now.number, now, (uint16_t)simt_now.running->index, 0, (uint8_t)access};
+    record later = {number_of(at), own_turn, now, (uint16_t)simt_now.running->index, 0, (uint8_t)access};
     if (shadow != of_shared && is_atomic(later.kind)) simt_races_atomic(access);
     for (uint64_t i = offset / GRANULE; i <= (offset + bytes - 1) / GRANULE; i++) {
         granule *s = &shadow->granules[i];
@@ -399,8 +438,8 @@ void simt_races_check(simt_shadow *shadow, uint64_t offset, uint32_t bytes, simt
                 simt_fail(at,
                           "%s shared memory, byte %llu, that the asynchronous copy in %s:%d is still to bring: it "
                           "was not waited for",
-                          is_read(later.kind) ? "reads" : "writes", (unsigned long long)offset, s->written.at->file,
-                          s->written.at->line);
+                          is_read(later.kind) ? "reads" : "writes", (unsigned long long)offset,
+                          place_of(&s->written)->file, place_of(&s->written)->line);
             }
         }
         check_granule(shadow, s, &later, where, offset);
@@ -408,7 +447,9 @@ void simt_races_check(simt_shadow *shadow, uint64_t offset, uint32_t bytes, simt
 }
 
 void simt_races_check_work(simt_shadow *shadow, uint32_t launch, uint64_t offset, size_t bytes, bool write) {
-    record later = {NULL, launch, 0, 0, WORK_THREAD, 0, write ? SIMT_WRITE : SIMT_READ};
+    static uint32_t work_turn; /* the last one of a work */
+    if (turn_count == 0 || turns[work_turn].launch != launch) work_turn = begin_turn(launch, 0);
+    record later = {0, work_turn, 0, WORK_THREAD, 0, write ? SIMT_WRITE : SIMT_READ};
     if (write && !shadow->is_touched && !shadow->whole.mask && offset == 0 && bytes == shadow->bytes) {
         shadow->whole = later;
         shadow->whole.mask = 0xf;
@@ -424,7 +465,7 @@ void simt_races_expect(uint32_t offset, uint32_t bytes, const simt_place *at) {
     simt_shadow *shadow = simt_shadow_of_shared();
     for (uint32_t i = offset / GRANULE; shadow && i <= (offset + bytes - 1) / GRANULE; i++) {
         shadow->granules[i].written.kind = EXPECTED;
-        shadow->granules[i].written.at = at;
+        shadow->granules[i].written.place = number_of(at);
     }
 }
 
@@ -557,12 +598,12 @@ void simt_races_read_by_product(uint32_t offset, simt_readers *readers, const si
             simt_fail(at,
                       "reads shared memory, byte %u, that the asynchronous copy in %s:%d is still to bring: it was "
                       "not waited for",
-                      i * GRANULE, w->at->file, w->at->line);
+                      i * GRANULE, place_of(w)->file, place_of(w)->line);
         }
         if (w->time > readers->known[w->thread]) {
             simt_fail(at, "race in shared memory, byte %u: this wgmma and the %s in %s:%d by thread %u, with no %s",
-                      i * GRANULE, w->kind == COPIED ? "asynchronous copy" : "write", w->at->file, w->at->line,
-                      thread_of(w),
+                      i * GRANULE, w->kind == COPIED ? "asynchronous copy" : "write", place_of(w)->file,
+                      place_of(w)->line, thread_of(w),
                       w->kind == COPIED ? "wait by all of the warpgroup for its arrival" : "barrier between them");
         }
         if (!is_fenced_by_writer(w, readers->known) && !is_fenced_by_readers(w, readers)) {
@@ -570,7 +611,7 @@ void simt_races_read_by_product(uint32_t offset, simt_readers *readers, const si
                       "this wgmma may not see byte %u of shared memory as thread %u wrote it in %s:%d: "
                       "fence.proxy.async is missing, either by that thread, between the write and the barrier or the "
                       "arrival that the warpgroup waited for, or by each thread of the warpgroup, after it waited",
-                      i * GRANULE, thread_of(w), w->at->file, w->at->line);
+                      i * GRANULE, thread_of(w), place_of(w)->file, place_of(w)->line);
         }
     }
 }
