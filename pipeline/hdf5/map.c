@@ -151,11 +151,22 @@ static ups_status map_type(mapping *map, bool *direct) {
         array->dtype = size <= 2 ? UPS_F32 : UPS_F64; /* float32 holds 24 bits exactly */
         *direct = map_integer(map);
         return UPS_OK;
-    default:
+    case H5T_ENUM: /* truth values, as h5py writes them: FALSE = 0 and TRUE = 1 in a byte */
+        array->dtype = UPS_F32;
+        *direct = size == 1 && map_integer(map);
+        if (*direct) return UPS_OK;
+        break;
+    case H5T_COMPOUND:
         return ups_fail(map->error, UPS_ERR_FORMAT,
-                        "%s: dataset '%s' does not hold numbers; float32 or float64 was expected", map->file->path,
-                        array->name);
+                        "%s: dataset '%s' holds compounds, as of complex numbers; a dataset of numbers for each of "
+                        "their parts was expected",
+                        map->file->path, array->name);
+    default:
+        break;
     }
+    return ups_fail(map->error, UPS_ERR_FORMAT,
+                    "%s: dataset '%s' does not hold numbers; float32 or float64 was expected", map->file->path,
+                    array->name);
 }
 
 static ups_status map_shape(mapping *map) {

@@ -8,9 +8,11 @@ static void describe_type(hid_t type, ups_arena *arena, ups_hdf5_outline *outlin
     H5T_class_t class = H5Tget_class(type);
     size_t size = H5Tget_size(type);
     outline->integer = class == H5T_INTEGER;
-    outline->numeric = (class == H5T_FLOAT || class == H5T_INTEGER) && size <= LARGEST_NUMBER;
+    const bool truth = class == H5T_ENUM && size == 1;
+    outline->numeric = truth || ((class == H5T_FLOAT || class == H5T_INTEGER) && size <= LARGEST_NUMBER);
     outline->type = class == H5T_STRING ? "text" : class == H5T_COMPOUND ? "compound" : "no numbers";
-    if (!outline->numeric) return;
+    if (truth) outline->type = "truth values";
+    if (truth || !outline->numeric) return;
     bool big = size > 1 && H5Tget_order(type) == H5T_ORDER_BE;
     const char *name = class == H5T_FLOAT ? "float" : H5Tget_sign(type) == H5T_SGN_NONE ? "uint" : "int";
     outline->type = ups_arena_printf(arena, "%s%s%zu", big ? "big-endian " : "", name, 8 * size);

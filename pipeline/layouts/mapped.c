@@ -375,6 +375,22 @@ static ups_status read_coordinate(const mapped *m, int dim, const double **value
         (long long)m->grid[dim]);
 }
 
+/* Of a table (samples, parameters), or a list over parameters, one parameter. */
+static ups_status take_column(const mapped *m, const ups_mapped_parameter *parameter, ups_numbers *table,
+                              ups_error *error) {
+    const int64_t columns = table->rank > 0 ? table->shape[table->rank - 1] : 1;
+    if (parameter->column >= columns)
+        return ups_fail(error, UPS_ERR_FORMAT,
+                        "%s: %s is to be column %lld of '%s', which has the shape %s; columns count from 0",
+                        m->builder->path, parameter->value.key, (long long)parameter->column, parameter->value.name,
+                        ups_layout_shape_text(m->builder->arena, table->rank, table->shape));
+    const int64_t rows = table->count / columns;
+    double *column = UPS_ARENA_ARRAY(m->builder->arena, double, rows);
+    for (int64_t i = 0; i < rows; i++) column[i] = table->values[i * columns + parameter->column];
+    *table = (ups_numbers){.rank = 1, .shape = {rows}, .count = rows, .values = column};
+    return UPS_OK;
+}
+
 /* A parameter of all samples (*count 1), or of each. */
 static ups_status read_parameter(const mapped *m, const ups_mapped_parameter *parameter, const double **values,
                                  int64_t *count, ups_error *error) {
@@ -383,17 +399,19 @@ static ups_status read_parameter(const mapped *m, const ups_mapped_parameter *pa
     *values = one;
     *count = 1;
     if (parameter->value.from != UPS_MAPPED_ARRAY) return read_number(m, &parameter->value, "", one, error);
+    const int64_t most = parameter->column < 0 ? UPS_LAYOUT_MAX_SAMPLES : UPS_LAYOUT_MOST_NUMBERS;
     ups_numbers numbers;
-    ups_status status = ups_arrays_read(builder->arrays, parameter->value.name, UPS_LAYOUT_MAX_SAMPLES, builder->arena,
-                                        &numbers, error);
+    ups_status status = ups_arrays_read(builder->arrays, parameter->value.name, most, builder->arena, &numbers, error);
     if (status != UPS_OK) return ups_fail_within(error, "%s", parameter->value.key);
+    if (parameter->column >= 0) UPS_TRY(take_column(m, parameter, &numbers, error));
     *values = numbers.values;
     *count = numbers.count;
     if (numbers.count == 1 || numbers.count == m->samples) return UPS_OK;
     return ups_fail(error, UPS_ERR_FORMAT,
                     "%s: %s has %lld entries where there are %lld samples; one, or one each, was "
-                    "expected",
-                    builder->path, parameter->value.key, (long long)numbers.count, (long long)m->samples);
+                    "expected%s",
+                    builder->path, parameter->value.key, (long long)numbers.count, (long long)m->samples,
+                    numbers.rank > 1 ? ". {array: NAME, column: 0} takes a column of a table" : "");
 }
 
 /* ---- members -------------------------------------------------------------------------------------------------------

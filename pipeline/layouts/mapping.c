@@ -21,7 +21,7 @@ static ups_status check_periodic(const ups_yaml *node, const char *place, ups_er
 
 static const char time_forms[] = "an array's name, {dt: 0.01}, {from: 0, to: 1} or {attribute: NAME}";
 static const char coordinate_forms[] = "an array's name, {from: 0, to: 1}, {from: 0, step: 0.1} or {attribute: NAME}";
-static const char parameter_forms[] = "a number, an array's name or {attribute: NAME}";
+static const char parameter_forms[] = "a number, an array's name, {array: NAME, column: 0} or {attribute: NAME}";
 
 const ups_config_key ups_mapping_keys[] = {
     KEY(YAML, "fields", fields, "{}", 0, 0, "the fields by their names, and the array or channel that each is",
@@ -384,6 +384,23 @@ static ups_status read_coordinates(const reader *r, const ups_yaml *node, ups_ma
     return UPS_OK;
 }
 
+/* {array: NAME, column: 0} */
+static ups_status read_column(const reader *r, const ups_yaml *node, ups_mapped_parameter *parameter) {
+    static const char *const known[] = {"array", "column", NULL};
+    UPS_TRY(check_keys(r, node, known, r->error));
+    const ups_yaml *name = ups_yaml_child(node, "array"), *column = ups_yaml_child(node, "column");
+    reader name_reader = below(r, "array"), column_reader = below(r, "column");
+    double number;
+    if (!is_text(name)) return wrong(&name_reader, name, "an array's name");
+    if (!column) return wrong(r, node, parameter_forms);
+    if (!is_number(column, &number) || number < 0 || number != floor(number) || number > INT32_MAX)
+        return wrong(&column_reader, column, "the number of a column, counted from 0,");
+    parameter->value =
+        (ups_mapped_value){.key = r->key, .from = UPS_MAPPED_ARRAY, .name = array_name(r->arena, name->text)};
+    parameter->column = (int64_t)number;
+    return UPS_OK;
+}
+
 static ups_status read_parameters(const reader *r, const ups_yaml *node, ups_mapping *mapping) {
     if (is_empty(node)) return UPS_OK;
     if (node->kind != UPS_YAML_MAPPING) return wrong(r, node, "a mapping such as {nu: 0.01, Re: {attribute: Re}}");
@@ -395,7 +412,11 @@ static ups_status read_parameters(const reader *r, const ups_yaml *node, ups_map
         if (ups_yaml_child(node, child->key) != child)
             return ups_fail(r->error, UPS_ERR_CONFIG, "%s: this parameter is given twice", at.place);
         next->name = ups_arena_strdup(r->arena, child->key);
-        UPS_TRY(read_value(&at, child, true, false, parameter_forms, &next->value));
+        next->column = -1;
+        if (child->kind == UPS_YAML_MAPPING && ups_yaml_child(child, "array"))
+            UPS_TRY(read_column(&at, child, next));
+        else
+            UPS_TRY(read_value(&at, child, true, false, parameter_forms, &next->value));
     }
     if (mapping) mapping->parameters = list;
     if (mapping) mapping->parameter_count = count;

@@ -77,6 +77,7 @@ typedef struct ups_mapped_field {
 typedef struct ups_mapped_parameter {
     const char *name;
     ups_mapped_value value;
+    int64_t column; /* of the array, whose last axis is over parameters; −1: it has no such axis */
 } ups_mapped_parameter;
 
 typedef struct ups_mapping {

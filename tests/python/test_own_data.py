@@ -271,6 +271,10 @@ MISTAKES = {
     U % ", coordinates: {x: /t}": r"flow\.h5: layout\.coordinates\.x has the shape \(3\) where the grid has 6 points",
     U % ", parameters: {nu: {attribute: nu}}": r"flow\.h5: layout\.parameters\.nu is to be the attribute 'nu' of '/', which has none of that name",
     U % ", parameters: {nu: /t}": r"flow\.h5: layout\.parameters\.nu has 3 entries where there are 4 samples",
+    U % ", parameters: {nu: {array: /t, column: 3}}": r"flow\.h5: layout\.parameters\.nu is to be column 3 of 't', which has the shape \(3\); columns count from 0",
+    U % ", parameters: {nu: {array: /t, column: 0.5}}": r"parameters\.nu\.column: '0\.5' stands here; the number of a column, counted from 0, was expected",
+    U % ", parameters: {nu: {array: /t}}": r"parameters\.nu: a mapping stands here; .*column: 0.* was expected",
+    U % ", parameters: {nu: {array: /t, colum: 0}}": r"parameters\.nu\.colum: there is no such key; did you mean 'column'",
     U % ", periodic: [z]": r"--layout\.periodic: layout\.axes names no axis 'z' of the grid",
     U % ", periodic: perhaps": r"--layout:1: periodic: 'perhaps' stands here; true, false or a list of axes",
 }
@@ -397,6 +401,23 @@ def test_what_is_missing_becomes_nan(scratch):
     np.savez(scratch + "/u.npz", u=u)
     found = dumped(scratch, "u.npz", "{fields: {u: {array: u, missing: 17, scale: 0.5}}, axes: [sample, time, x]}", 1)
     assert np.array_equal(found[:, 0], np.where(u[1] == 17, np.nan, u[1] * 0.5), equal_nan=True)
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (1, 3, 4), "compression": "gzip"}], ids=["contiguous", "compressed"])
+def test_truth_values_are_zeros_and_ones_and_complex_numbers_are_named(scratch, options):
+    mask = np.random.default_rng(0).random((2, 3, 8)) < 0.5
+    with h5py.File(scratch + "/m.h5", "w") as file:
+        file.create_dataset("mask", data=mask, **options)
+        file["spectrum"] = np.ones((2, 3, 8), complex)
+    assert np.array_equal(dumped(scratch, "m.h5", "{fields: {m: mask}, axes: [sample, time, x]}", 1)[:, 0], mask[1])
+    assert "dataset 'spectrum' holds compounds, as of complex numbers" in one_sentence(ups("data", "inspect", scratch + "/m.h5", "--layout", "{fields: {s: spectrum}, axes: [sample, time, x]}"))
+
+
+def test_a_parameter_is_a_column_of_a_table(scratch):
+    np.savez(scratch + "/u.npz", u=waves((3, 4, 8)), table=[[1.0, 0.1], [1.0, 0.2], [1.0, 0.3]])
+    facts = inspected(scratch, ["u.npz"], "{fields: {u: u}, axes: [sample, time, x], parameters: {nu: {array: table, column: 1}}}")
+    assert facts["parameters"] == {"nu": [0.1, 0.3]}
+    assert "{array: NAME, column: 0} takes a column of a table" in one_sentence(ups("data", "inspect", scratch + "/u.npz", "--layout", "{fields: {u: u}, axes: [sample, time, x], parameters: {nu: table}}"))
 
 
 def test_times_and_parameters_of_each_sample_are_told(scratch):
