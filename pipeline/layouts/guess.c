@@ -244,6 +244,14 @@ bool ups_guess_is_field(const ups_guess *guess, const ups_array_outline *outline
     return outline->rank >= 2;
 }
 
+bool ups_guess_is_table(const ups_guess *guess, const ups_array_outline *outline) {
+    enum { MOST_COLUMNS = 16 };
+    const int sample = axis_called(guess, "sample");
+    return outline->numeric && outline != guess->time && outline->rank == 2 && guess->rank > 2 && sample >= 0 &&
+           outline->shape[0] == guess->main->shape[sample] && outline->shape[1] >= 1 &&
+           outline->shape[1] <= MOST_COLUMNS;
+}
+
 bool ups_guess_is_parameter(const ups_guess *guess, const ups_array_outline *outline) {
     const int sample = axis_called(guess, "sample");
     if (!outline->numeric || outline == guess->time) return false;

@@ -23,6 +23,8 @@ void ups_guess_axes(ups_arena *arena, const ups_array_outline *outlines, int64_t
 /* Whether an array is a field beside the main one: of the same lengths, but for the number of channels; or without
  * time, and then *fixed. */
 bool ups_guess_is_field(const ups_guess *guess, const ups_array_outline *outline, bool *fixed);
+/* Whether it is a table (sample, parameter). */
+bool ups_guess_is_table(const ups_guess *guess, const ups_array_outline *outline);
 /* Whether it is one number for each sample, or one in all. */
 bool ups_guess_is_parameter(const ups_guess *guess, const ups_array_outline *outline);
 

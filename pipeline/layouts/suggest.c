@@ -9,11 +9,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 typedef struct suggestion {
     ups_arena *arena;
     ups_arrays *arrays;
     ups_guess guess;
+    const char *left_out; /* a group of test or validation data beside training data, or NULL */
     FILE *out;
 } suggestion;
 
@@ -191,6 +193,11 @@ static void write_steady(const suggestion *s) {
 
 static ups_status write_fields(const suggestion *s, ups_error *error) {
     const ups_guess *guess = &s->guess;
+    if (s->left_out)
+        fprintf(s->out,
+                "      # Without the group %s beside that for training: saved as a file of its own, it is what "
+                "test_files names.\n",
+                quoted(s->arena, s->left_out));
     if (is_in_several_groups(s))
         fprintf(s->out,
                 "      # Arrays of several groups become fields. If each group is a trajectory, save one array with "
@@ -271,6 +278,15 @@ static void add_line(parameter_walk *walk, const char *name, const char *value, 
     fprintf(walk->s->out, "        %s: %s%s\n", quoted(walk->s->arena, name), value, comment);
 }
 
+/* A table's columns: give them their own names. */
+static void add_columns(parameter_walk *walk, const ups_array_outline *table) {
+    ups_arena *arena = walk->s->arena;
+    const char *part = ups_guess_last_part(table->name);
+    for (int64_t c = 0; c < table->shape[1]; c++)
+        add_line(walk, ups_arena_printf(arena, "%s%lld", part, (long long)c),
+                 ups_arena_printf(arena, "{array: %s, column: %lld}", array_text(walk->s, table), (long long)c), "");
+}
+
 static void take_attribute(void *context, const char *name, double number) {
     parameter_walk *walk = context;
     add_line(walk, name, ups_arena_printf(walk->s->arena, "{attribute: %s}", quoted(walk->s->arena, name)),
@@ -281,6 +297,8 @@ static ups_status write_parameters(const suggestion *s, ups_error *error) {
     parameter_walk walk = {s, {.arena = s->arena}};
     for (int64_t i = 0; i < s->guess.outline_count; i++) {
         const ups_array_outline *one = &s->guess.outlines[i];
+        bool fixed;
+        if (ups_guess_is_table(&s->guess, one) && !ups_guess_is_field(&s->guess, one, &fixed)) add_columns(&walk, one);
         if (!ups_guess_is_parameter(&s->guess, one)) continue;
         add_line(&walk, ups_guess_last_part(one->name), array_text(s, one),
                  one->rank && one->shape[0] > 1 ? " # one for each sample" : "");
@@ -288,6 +306,25 @@ static ups_status write_parameters(const suggestion *s, ups_error *error) {
     UPS_TRY(ups_arrays_each_number(s->arrays, "", take_attribute, &walk, error));
     if (walk.seen.count == 0) fprintf(s->out, "      # parameters: {nu: 0.01} # none was found\n");
     return UPS_OK;
+}
+
+/* Arrays that no line above takes: a person may know what they are. */
+static void write_unused(const suggestion *s) {
+    enum { MOST = 12 };
+    int64_t count = 0;
+    for (int64_t i = 0; i < s->guess.outline_count; i++) {
+        const ups_array_outline *one = &s->guess.outlines[i];
+        bool used = one == s->guess.main || one == s->guess.time, fixed;
+        for (int axis = 0; axis < s->guess.rank; axis++) used |= one == s->guess.coordinates[axis];
+        used |= ups_guess_is_field(&s->guess, one, &fixed) || ups_guess_is_parameter(&s->guess, one) ||
+                ups_guess_is_table(&s->guess, one);
+        if (used || !one->numeric) continue;
+        if (count < MOST)
+            fprintf(s->out, "%s%s %s", count ? ", " : "      # not used: ", array_text(s, one), shape_text(s, one));
+        count++;
+    }
+    if (count > MOST) fprintf(s->out, " and %lld more", (long long)count - MOST);
+    if (count) fprintf(s->out, "\n");
 }
 
 static void write_periodic(const suggestion *s) {
@@ -332,13 +369,43 @@ static ups_status write_all(const suggestion *s, const char *const *paths, int64
     write_coordinates(s);
     UPS_TRY(write_parameters(s, error));
     write_periodic(s);
+    write_unused(s);
     return UPS_OK;
+}
+
+static bool begins_with_any(const char *name, const char *const *groups) {
+    const char *slash = strchr(name, '/');
+    for (int g = 0; slash && groups[g]; g++) {
+        if (strlen(groups[g]) == (size_t)(slash - name) && strncasecmp(groups[g], name, strlen(groups[g])) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Without arrays of groups test, valid, … where a group train holds such data, too: they are no fields of its samples.
+ */
+static ups_array_outline *leave_out_tests(suggestion *s, const ups_array_outline *outlines, int64_t *count) {
+    static const char *const training[] = {"train", "training", NULL};
+    static const char *const others[] = {"test", "testing", "val", "valid", "validation", NULL};
+    ups_array_outline *kept = UPS_ARENA_ARRAY(s->arena, ups_array_outline, *count + 1);
+    bool trains = false;
+    int64_t left = 0;
+    for (int64_t i = 0; i < *count; i++) trains |= begins_with_any(outlines[i].name, training);
+    for (int64_t i = 0; i < *count; i++) {
+        if (trains && begins_with_any(outlines[i].name, others))
+            s->left_out = ups_arena_printf(s->arena, "%.*s", (int)strcspn(outlines[i].name, "/"), outlines[i].name);
+        else
+            kept[left++] = outlines[i];
+    }
+    *count = left;
+    return kept;
 }
 
 static ups_status suggest(suggestion *s, const char *const *paths, int64_t count, ups_error *error) {
     const ups_array_outline *outlines;
     int64_t outline_count;
     UPS_TRY(ups_arrays_list(s->arrays, s->arena, &outlines, &outline_count, error));
+    outlines = leave_out_tests(s, outlines, &outline_count);
     ups_guess_axes(s->arena, outlines, outline_count, &s->guess);
     if (s->guess.main) return write_all(s, paths, count, error);
     return ups_fail(error, UPS_ERR_FORMAT,

@@ -165,7 +165,16 @@ def five_channels_3d(folder):
     return ["cube.zarr"], lambda i: read[i], {}
 
 
-FILES = {"h5py u (N, T, X, Y)": h5py_ntxy, "(T, N, C, X) in two datasets": two_datasets_tncx, "compressed NPZ": npz, "NPZ in Fortran order": npz_stored,
+def train_and_test_groups(folder):
+    """Groups train and test, as scripts for PyTorch save them, with a table of parameters, and an array that is none of these."""
+    u, table = waves((SAMPLES, TIMES, 24)), np.random.default_rng(3).random((SAMPLES, 2))
+    with h5py.File(folder / "split.h5", "w") as f:
+        f["train/u"], f["train/params"], f["test/u"], f["test/params"] = u, table, u[:2] + 1, table[:2] + 1
+        f["train/noise"] = np.ones(5)
+    return ["split.h5"], lambda i: u[i][:, None], {f"params{c}": [table[:, c].min(), table[:, c].max()] for c in (0, 1)}
+
+
+FILES = {"h5py u (N, T, X, Y)": h5py_ntxy, "groups train and test": train_and_test_groups, "(T, N, C, X) in two datasets": two_datasets_tncx, "compressed NPZ": npz, "NPZ in Fortran order": npz_stored,
          "xarray-like NetCDF": xarray_netcdf, "xarray-like Zarr v2": lambda folder: xarray_like_zarr(folder, 2),
          "xarray-like Zarr v3": lambda folder: xarray_like_zarr(folder, 3), "200 files, one trajectory each": one_file_a_trajectory,
          "time in an attribute": time_in_an_attribute, "float16": float16, "big-endian NPY, channels last": big_endian,
@@ -332,6 +341,10 @@ def test_a_suggestion_says_what_else_a_file_may_be(scratch):
     assert "# axes: [sample, x, y] # of a steady problem" in pair and "several groups" not in pair
     assert "steady problem" not in timed
     assert "If each group is a trajectory, save one array with the samples first" in groups
+    train_and_test_groups(Path(scratch))
+    split = must("data", "inspect", "--suggest", f"{scratch}/split.h5").stdout
+    assert "# Without the group test beside that for training: saved as a file of its own, it is what test_files names." in split
+    assert "# not used: /train/noise (5)" in split
 
 
 # ---- the same data in every form ---------------------------------------------------------------------------------------------------------
