@@ -545,8 +545,7 @@ ups_status ups_mapping_read(const ups_mapping_config *config, const char *place,
     return UPS_OK;
 }
 
-/* Of a whole configuration the layout of the one task that has any; of `layout: …` what stands below it. */
-static ups_status find_layout(const char *name, ups_yaml *root, ups_yaml **layout, ups_error *error) {
+ups_status ups_mapping_section(const char *name, ups_yaml *root, ups_yaml **layout, ups_error *error) {
     const ups_yaml *tasks = ups_yaml_child(root, "tasks");
     int found = 0;
     *layout = root;
@@ -575,7 +574,7 @@ ups_status ups_mapping_parse(const char *name, const char *text, ups_arena *aren
     void *config = NULL;
     UPS_TRY(ups_yaml_parse(arena, name, true, text, length, &root, error));
     if (root) {
-        UPS_TRY(find_layout(name, root, &layout, error));
+        UPS_TRY(ups_mapping_section(name, root, &layout, error));
         if (layout != root) UPS_TRY(ups_yaml_emit(layout, &below, &length, error));
     }
     ups_status status = ups_config_load_text(name, below ? below : text, length, &schema, NULL, 0, &config, error);

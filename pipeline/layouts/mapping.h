@@ -18,6 +18,7 @@
 #define UPS_PIPELINE_LAYOUTS_MAPPING_H
 
 #include "base/arena.h"
+#include "base/config/document.h"
 #include "base/config/table.h"
 #include "pipeline/source.h"
 #include "pipeline/storage/placing.h"
@@ -103,5 +104,8 @@ ups_status ups_mapping_read(const ups_mapping_config *config, const char *place,
  * in messages. */
 ups_status ups_mapping_parse(const char *name, const char *text, ups_arena *arena, ups_mapping *mapping,
                              ups_error *error);
+
+/* Of such a text as YAML, what stands below `layout`: of a configuration, of the one task that has any. */
+ups_status ups_mapping_section(const char *name, ups_yaml *root, ups_yaml **layout, ups_error *error);
 
 #endif

@@ -347,6 +347,21 @@ def test_a_suggestion_says_what_else_a_file_may_be(scratch):
     assert "# not used: /train/noise (5)" in split
 
 
+def test_a_configuration_begins_from_a_layout(scratch):
+    paths, _, _ = two_datasets_tncx(Path(scratch))
+    suggestion = run(UPS, "data", "inspect", "--suggest", *paths, cwd=scratch).stdout
+    Path(scratch, "layout.yaml").write_text(suggestion)
+    for layout in ("@layout.yaml", json.dumps(yaml.safe_load(suggestion)["tasks"][0]["layout"])):
+        done = run(UPS, "config", "init", *paths, "--layout", layout, "-o", "whole.yaml", "--force", cwd=scratch)
+        assert done.returncode == 0, done.stderr
+        task, = yaml.safe_load(Path(scratch, "whole.yaml").read_text())["tasks"]
+        assert task["layout"] == yaml.safe_load(suggestion)["tasks"][0]["layout"] and task["files"] == paths
+    done = run(UPS, "train", "whole.yaml", "--quiet", "--set", "operator.steps=2", cwd=scratch)
+    assert done.returncode == 0, done.stderr
+    one_sentence(run(UPS, "config", "init", *paths, "--layout", "{fields: {u: /nothing}, axes: [sample, time, x]}", "-o", "no.yaml", cwd=scratch), r"two\.h5.*nothing")
+    assert not Path(scratch, "no.yaml").exists()
+
+
 # ---- the same data in every form ---------------------------------------------------------------------------------------------------------
 
 CODECS = {

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/system/memory_limit.h"
 #include "pipeline/layouts/layouts.h"
+#include "pipeline/layouts/mapping.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "train/config/load.h"
@@ -18,9 +19,10 @@
 #include <string.h>
 #include <strings.h>
 
-enum { OUTPUT, FORCE, OPTION_COUNT };
+enum { OUTPUT, LAYOUT, FORCE, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
     [OUTPUT] = {"output", 'o', "CONFIG", "the configuration to write"},
+    [LAYOUT] = {"layout", 0, "YAML", "what files of your own hold, as a task's `layout` says it: YAML, or @FILE"},
     [FORCE] = {"force", 'f', NULL, "overwrites what is there"},
 };
 
@@ -43,7 +45,9 @@ typedef struct survey {
     ups_arena *arena;
     family *families;
     int count;
-    double bytes; /* decoded, of all samples */
+    double bytes;               /* decoded, of all samples */
+    const ups_mapping *mapping; /* what the files hold; NULL: it is recognised */
+    const ups_yaml *layout;     /* the same as it was given */
 } survey;
 
 /* "data/1D_Burgers_Sols_Nu0.01.hdf5" to "data/D_Burgers_Sols_Nu". */
@@ -158,7 +162,7 @@ static ups_status add_file(survey *s, char *path, int most, ups_error *error) {
     json_t *text = json_string(path); /* as YAML, JSON is UTF-8 */
     json_decref(text);
     if (!text) return ups_fail(error, UPS_ERR_FORMAT, "%s: its name is no UTF-8, as a configuration has to be", path);
-    UPS_TRY(ups_layout_open(path, NULL, &source, error));
+    UPS_TRY(ups_layout_open(path, &(ups_layout_options){.mapping = s->mapping}, &source, error));
     ups_status status = ups_source_describe(source, 0, &shape, error);
     if (status == UPS_OK && shape.times < 2) {
         status = ups_fail(error, UPS_ERR_FORMAT,
@@ -270,6 +274,14 @@ static ups_yaml *list(ups_arena *arena, ups_yaml *parent, const char *key) {
     return made;
 }
 
+static ups_yaml *copy(ups_arena *arena, const ups_yaml *node) {
+    if (node->kind == UPS_YAML_SCALAR) return ups_yaml_scalar(arena, node->text, node->quoted);
+    ups_yaml *made = ups_yaml_collection(arena, node->kind, "");
+    for (const ups_yaml *child = node->first; child; child = child->next)
+        ups_yaml_append(made, copy(arena, child), child->key);
+    return made;
+}
+
 static void add_tasks(const survey *s, ups_yaml *root, const char *data_root) {
     ups_yaml *tasks = list(s->arena, root, "tasks");
     for (const family *f = s->families; f < s->families + s->count; f++) {
@@ -280,6 +292,7 @@ static void add_tasks(const survey *s, ups_yaml *root, const char *data_root) {
         bool same = true;
         for (int a = 1; a < f->shape.dims; a++) same = same && f->patch[a] == f->patch[0];
         for (int a = 0; a < (same ? 1 : f->shape.dims); a++) set_number(s->arena, patch, NULL, f->patch[a]);
+        if (s->layout) ups_yaml_append(task, copy(s->arena, s->layout), "layout");
     }
 }
 
@@ -430,10 +443,32 @@ static json_t *describe_families(const survey *s, const char *output) {
     return json_pack("{s:o, s:o}", "config", ups_json_printable(output), "tasks", tasks);
 }
 
-static ups_status init(survey *s, char **files, int count, const char *output, bool force, ups_error *error) {
+/* `given`: YAML, or @FILE. */
+static ups_status take_layout(survey *s, const char *given, ups_error *error) {
+    const char *name = given[0] == '@' ? given + 1 : "--layout", *text = given;
+    ups_mapping *mapping = UPS_ARENA_NEW(s->arena, ups_mapping);
+    ups_yaml *root = NULL, *layout = NULL;
+    size_t length;
+    if (given[0] == '@') {
+        char *read = NULL;
+        UPS_TRY(ups_read_file(name, 1 << 20, &read, &length, error));
+        text = ups_arena_strdup(s->arena, read);
+        free(read);
+    }
+    UPS_TRY(ups_mapping_parse(name, text, s->arena, mapping, error));
+    UPS_TRY(ups_yaml_parse(s->arena, name, true, text, strlen(text), &root, error));
+    UPS_TRY(ups_mapping_section(name, root, &layout, error));
+    s->mapping = mapping;
+    s->layout = layout;
+    return UPS_OK;
+}
+
+static ups_status init(survey *s, char **files, int count, const char *layout, const char *output, bool force,
+                       ups_error *error) {
     if (!force && !ups_path_is_absent(output)) {
         return ups_fail(error, UPS_ERR_ARGUMENT, "%s is there already; --force overwrites it", output);
     }
+    if (layout) UPS_TRY(take_layout(s, layout, error));
     s->families = UPS_ARENA_ARRAY(s->arena, family, count);
     for (int i = 0; i < count; i++) UPS_TRY(add_file(s, files[i], count, error));
     const char *data_root = common_root(s->arena, files, count);
@@ -454,16 +489,19 @@ int ups_cmd_config_init(int argc, char **argv) {
         .details =
             "Files of one family become one task: the same layout, fields, grid and frames, names that differ in\n"
             "numbers alone. Patches are chosen from the grid, the core from how many tokens they make,\n"
-            "sizes of the model from the amount of data.\n\n"
-            "Example:\n"
+            "sizes of the model from the amount of data. For files of your own, --layout says what they hold.\n\n"
+            "Examples:\n"
             "  ups config init data/*.hdf5 -o run.yaml\n"
-            "  ups train run.yaml\n"};
+            "  ups train run.yaml\n"
+            "  ups data inspect --suggest mine.h5 >mine.yaml   # a layout, to be looked through\n"
+            "  ups config init mine.h5 --layout @mine.yaml -o run.yaml\n"};
     ups_arguments arguments;
     ups_arguments_begin(&arguments, &usage, argc, argv);
-    const char *output = NULL;
+    const char *output = NULL, *layout = NULL;
     bool force = false;
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
         if (option == OUTPUT) output = arguments.value;
+        if (option == LAYOUT) layout = arguments.value;
         if (option == FORCE) force = true;
     }
     if (arguments.stop) return ups_arguments_end(&arguments);
@@ -471,7 +509,7 @@ int ups_cmd_config_init(int argc, char **argv) {
     if (!output) return ups_command_usage_error(&arguments, "-o CONFIG was expected: where to write it");
     survey s = {.arena = ups_arena_create(0)};
     ups_error error;
-    ups_status status = s.arena ? init(&s, arguments.operands, arguments.operand_count, output, force, &error)
+    ups_status status = s.arena ? init(&s, arguments.operands, arguments.operand_count, layout, output, force, &error)
                                 : ups_fail(&error, UPS_ERR_MEMORY, "no memory");
     int exit_code = status == UPS_OK ? UPS_EXIT_OK : ups_command_fail(&arguments, &error);
     if (status == UPS_OK && arguments.json) {
