@@ -331,7 +331,7 @@ typedef struct ups_model_task {
     int64_t grid[UPS_MODEL_MAX_DIMS]; /* points along each that it was trained on */
     const char *axes[UPS_MODEL_MAX_DIMS];
     double low[UPS_MODEL_MAX_DIMS], high[UPS_MODEL_MAX_DIMS]; /* the domain's edges; points are centres of cells */
-    int32_t periodic;
+    int32_t periodic;                                         /* 1: along all axes; along some counts as borders */
     int32_t parameter_count;
     const char *const *parameter_names; /* (parameter_count) of the equation */
     double dt;                          /* seconds of a step, of the task's own stride */

@@ -25,7 +25,7 @@ class Task:
     axes: tuple  # their names
     low: tuple  # the domain's edges along each axis; points are centres of cells
     high: tuple
-    periodic: bool
+    periodic: bool  # along all axes: the model takes a domain that wraps around along some, as a layout's `periodic: [x]` says, for one with borders
     parameters: tuple  # names of the equation's parameters that the operator is told
     dt: float  # seconds of a step, of its own stride
     frames: int  # of a trajectory of its data, as stored
