@@ -13,6 +13,7 @@ import safetensors.numpy
 import xarray
 
 from commands import one_sentence
+from pages import Page
 from tiny_run import CONFIG
 
 
@@ -371,6 +372,35 @@ def test_parameters_far_from_those_that_were_learnt_are_warned_of_once(runs, con
     done = runs.run("eval", config, "--set", "tasks[0].files=[fast.h5]", "--set", "data.split={train: 0, validation: 0, test: 1}")
     assert done.returncode == 0 and len(re.findall(r"task advection: beta is 90, [\d.]+ deviations away from the mean of what the model was trained on", done.stderr)) == 1
     assert "deviations away" not in runs.must("eval", config).stderr
+
+
+def test_errors_of_several_fields_are_told_by_field(runs, scratch):
+    """In the terminal and on the page as evaluation.json has them; a task of one field has no such table."""
+    runs.generate("cfd1d_rand", "gas.h5", 8, "-r", "32", "--steps", "5")
+    config, page = runs.config("gas", CONFIG.replace("name: darcy", "name: gas").replace("[darcy.h5]", "[gas.h5]").replace("steps: 60", "steps: 4")), os.path.join(scratch, "p.html")
+    runs.must("train", config)
+    said = runs.must("eval", config, "--html", page).stdout
+    wave, gas = json.loads(Path(runs.path("gas", "evaluation.json")).read_text())["tasks"]
+    assert said.count("nRMSE by field") == 1 and len(gas["solution_fields"]) == 3
+    horizons = [h["fields"] for h in gas["horizons"] if h["windows"]]
+    lines, text = said[said.index("nRMSE by field"):].splitlines(), " ".join(Page(page).text().split())
+    for line, field in zip(lines[2:], gas["solution_fields"]):
+        pairs = [[f"{h[field][name]['nrmse']:.3g}" for name in ("model", "persistence")] for h in horizons]
+        assert line.split() == [field, *" ".join(" : ".join(pair) for pair in pairs).split()]
+        assert f"{field} model {' '.join(pair[0] for pair in pairs)} {field} persistence {' '.join(pair[1] for pair in pairs)}" in text
+    assert text.count("nRMSE of each field") == 1
+
+
+def test_data_that_do_not_change_in_time_are_called_so(runs):
+    path = runs.generate("advection1d", "still.h5", 8, "-r", "32", "--steps", "5")
+    with h5py.File(path, "r+") as file:
+        file["tensor"][:] = file["tensor"][:, :1]
+    text = CONFIG.replace("[advection.h5]", "[still.h5]").replace("steps: 60", "steps: 4")
+    both = runs.config("both", text)
+    runs.must("train", both)
+    said = runs.must("eval", both).stdout
+    assert "advection: the data do not change in time" in said and "darcy: the data" not in said
+    assert "better than persistence at every horizon.\n" not in said
 
 
 def test_only_the_split_that_is_evaluated_has_to_be_there(runs, config):

@@ -1,6 +1,7 @@
 """Trained models in other programs: `ups export`, and predictions by the Python package, held against `ups rollout` to the bit. The data
 are out of reach while models predict."""
 
+import dataclasses
 import json
 import os
 import pickle
@@ -11,6 +12,7 @@ import struct
 import subprocess
 import sys
 import threading
+import warnings
 from pathlib import Path
 
 import h5py
@@ -206,6 +208,26 @@ def test_what_cannot_be_predicted_is_said_in_a_sentence(grid, words, ask):
     with pytest.raises((ValueError, ups.UpsError, ArithmeticError), match=words):
         ask(model)
     assert model.predict(np.ones((1, 32, 1)), "advection", {"beta": 0.4}).shape == (1, 9, 32, 1)  # and it goes on
+
+
+def test_fields_of_another_grid_are_warned_of_where_tokens_are_patches(runs, trained):
+    name, _, _, file = trained
+    model = ups.Model.load(file, device="cpu", threads=1)
+    beta = {"beta": 0.4} if model.tasks["advection"].parameters else None
+    assert model.tasks["advection"].patches == (name != "tokens")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.predict(np.ones((1, 32, 1)), "advection", beta, resolution=64)
+        assert not [w for w in caught if "grid" in str(w.message)]
+        model.predict(np.ones((1, 64, 1)), "advection", beta)
+    said = [str(w.message) for w in caught if "grid of 32 points, and these fields have 64" in str(w.message)]
+    assert len(said) == (name != "tokens")
+
+
+def test_a_grid_with_swapped_axes_is_asked_about(grid):
+    task = dataclasses.replace(ups.Model.load(grid, threads=1).tasks["darcy"], grid=(24, 32))
+    with pytest.warns(UserWarning, match="24 x 32 points, and these fields have 32 x 24. Are axes in another order?"):
+        ups.Model._warn_of_grid(task, (32, 24))
 
 
 def test_progress_tells_and_may_stop_it(grid):

@@ -273,6 +273,9 @@ def test_other_files_are_read_by_a_layout(scratch):
         assert len(batches) == 5
     with ups.open([scratch + "/waves.zarr"], "{fields: {u: /u}, axes: [sample, time, x]}") as data:
         assert np.array_equal(data[4][..., 0] if data[4].ndim == 3 and data[4].shape[-1] == 1 else data[4][:, 0], values[4, :, :, 0]), "a store"
+    (Path(scratch) / "lab.yaml").write_text("tasks:\n  - {name: a, files: [waves.npy], layout: " + layout + "}\n")
+    with ups.open(scratch + "/waves.npy", layout=f"@{scratch}/lab.yaml") as data:
+        assert np.array_equal(data[3], values[3]), "a file of the layout, as the command takes it"
     for wrong, sentence in (("{fields: {u: 0}}", "the layout.axes: the key is missing"), ("{fields: [", "the layout"),
                             ("{fields: {u: 5}, axes: [sample, time, x, channel]}", "channel 5 of")):
         assert sentence in str(raises(Exception, lambda: ups.open(scratch + "/waves.npy", layout=wrong)))

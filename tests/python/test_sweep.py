@@ -37,6 +37,7 @@ def test_a_grid_trains_each_combination_and_tells_it_in_a_table(runs):
     header, *rows = [line.split() for line in done.stdout.splitlines()]
     assert header == ["learning_rate", "depth", "validation", "seconds", "directory"]
     assert [row[4] for row in rows] == folders and [row[:2] for row in rows] == [["1e-3", "1"], ["1e-3", "2"], ["3e-3", "1"], ["3e-3", "2"]]
+    one_sentence(runs.run("eval", runs.path("grid")), rf"holds no run.*such as {folders[0]}, {folders[1]}.*, or a configuration")
     scores = [[line["score"] for line in metrics(folder) if line["stage"] == "operator" and "score" in line][-1] for folder in folders]
     assert [row[2] for row in rows] == [f"{score:.4g}" for score in scores] and len(set(scores)) == 4
     assert [row[5:] for row in rows].index(["(lowest)"]) == scores.index(min(scores))

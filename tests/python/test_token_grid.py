@@ -190,3 +190,16 @@ def test_a_mean_that_advection_keeps_is_kept_whatever_products_are_computed_in(r
     model = task["horizons"][-1]["model"]
     assert task["task"] == "advection" and model["rmse"] > 0.01
     assert model["crmse"] < 1e-4 * model["rmse"]
+
+
+def test_fields_of_another_grid_are_warned_of(runs, config):
+    """A patch counts points. A model of a fixed number of tokens has no such patches, and its own grid is nothing to warn of."""
+    runs.generate("advection1d", "other.h5", 6, "-r", "64", "--steps", "9")
+    plain, other = runs.config("fixed"), ("--set", "tasks[0].files=[other.h5]", "--set", "data.split={train: 0, validation: 0, test: 1}")
+    runs.must("train", plain)
+    told = lambda *arguments: runs.must(*arguments).stderr  # noqa: E731
+    for command in (("eval", config, "-o", runs.path("other.json")), ("rollout", config, "--task", "advection", "-o", runs.path("other-grid.h5"))):
+        said = told(*command, *other)
+        assert said.count("trained on a grid of") == 1 and "task advection" in said and "32 points, and these fields have 64" in said
+        assert "trained on a grid" not in told(*command) and "trained on a grid" not in told(command[0], plain, *command[2:], *other)
+    assert "trained on a grid" not in told("rollout", config, "--task", "advection", "-o", runs.path("read.h5"), "--resolution", "64")

@@ -287,6 +287,29 @@ CLAIM(a_constant_field_is_told_of_and_keeps_its_values_and_a_small_one_is_normal
     }
 }
 
+CLAIM(a_field_of_small_changes_on_a_large_mean_is_told_of_since_float32_rounds_them_off) {
+    static const struct {
+        float value, height;
+        bool coarse;
+    } cases[] = {{101325, 0.1f, true}, {101325, 3000, false}, {-1e5f, 1, true}, {0, 1e-20f, false}, {1, 0.1f, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_flat("flat.h5", cases[i].value, cases[i].height);
+        opened o = open_tasks(wave, "tasks[0].files=[flat.h5]");
+        capture caught = capture_begin(0);
+        ups_status status = ups_tasks_normalise(o.config, o.tasks, &failure);
+        const char *said = capture_end(&caught);
+        ok(status);
+        if (cases[i].coarse) {
+            assert_contains(said, "task wave: field 0 (u) has a mean of ");
+            assert_contains(said, "Subtract a constant near the mean");
+        } else {
+            assert_null(strstr(said, "Subtract"));
+        }
+        close_tasks(&o);
+        forget_run(state);
+    }
+}
+
 /* Each as a list of JSON for the task `wave`, which has one field. */
 static const struct {
     const char *statistics, *part;

@@ -41,6 +41,7 @@ static const ups_usage usage = {
     "  fRMSE  RMSE by wave number: low (below 4), middle (4 to 11), high (12 and more)\n"
     "beside persistence (the start frame repeated) and the autoencoder's reconstruction of the same frames, which no\n"
     "operator on its latents can beat by much. Where the operator is worse than persistence, the last lines say so.\n"
+    "Of several fields each one's nRMSE follows, model : persistence.\n"
     "Of the whole rollout follow the step from which on the correlation with the truth, mean over trajectories, is "
     "below\n"
     "evaluation.correlation, and how far the fields' means over space move: none where they are conserved.\n"
@@ -63,7 +64,9 @@ static const ups_usage usage = {
     "RUN, the directory of a run, stands for its own configuration.\n"
     "\n--checkpoint best takes the weights of the operator's best validation, latest those of its last checkpoint. It\n"
     "also takes an exported model, a training checkpoint (step-*.safetensors), or a directory with them.\n"
-    "A model can be evaluated on other files of its PDEs, at other resolutions too: its normalisation is its own.\n"
+    "A model can be evaluated on other files of its PDEs: its normalisation is its own. On another grid than it was\n"
+    "trained on only one of a fixed number of tokens can; with tokens: grid patches count points, so that it predicts\n"
+    "other physics there, and a warning says so.\n"
     "\nExamples:\n"
     "  ups eval configs/quickstart.yaml\n"
     "  ups eval runs/quickstart --checkpoint best\n"
@@ -132,6 +135,32 @@ static void print_constant_fields(const ups_task_evaluation *evaluation) {
                evaluation->task->source->channel_names[c], last->fields[UPS_FORECAST_MODEL][c].nrmse,
                last->fields[UPS_FORECAST_RECONSTRUCTION][c].nrmse);
     }
+}
+
+/* nRMSE of each field where there are several, which the means above may hide: a row a field, a column a horizon. */
+static void print_by_field(const ups_task_evaluation *evaluation) {
+    const int64_t channels = evaluation->task->geometry.channels;
+    int64_t fields = 0;
+    for (int64_t c = 0; c < channels; c++) fields += evaluation->solution[c];
+    if (fields < 2) return;
+    printf("nRMSE by field, model : persistence\n  %-15s", "");
+    for (int i = 0; i < evaluation->horizon_count; i++) {
+        const ups_horizon_evaluation *h = &evaluation->horizons[i];
+        char title[40];
+        snprintf(title, sizeof title, "%lld step%s", (long long)h->steps, plural(h->steps));
+        if (h->windows > 0) printf(" %21s", h->steps > 0 ? title : "whole rollout");
+    }
+    for (int64_t c = 0; c < channels; c++) {
+        if (!evaluation->solution[c]) continue;
+        printf("\n  %-15s", evaluation->task->source->channel_names[c]);
+        for (int i = 0; i < evaluation->horizon_count; i++) {
+            const ups_horizon_evaluation *h = &evaluation->horizons[i];
+            if (h->windows == 0) continue;
+            printf(" %9.3g : %9.3g", h->fields[UPS_FORECAST_MODEL][c].nrmse,
+                   h->fields[UPS_FORECAST_PERSISTENCE][c].nrmse);
+        }
+    }
+    putchar('\n');
 }
 
 /* When the correlation with the truth is lost, and how far the fields' means move to the last step. */
@@ -222,6 +251,7 @@ static void print_evaluation(const ups_task_evaluation *evaluation) {
             print_metrics(ups_forecast_names[f], &h->summary[f], f == UPS_FORECAST_MODEL ? persistence : NULL);
         }
     }
+    print_by_field(evaluation);
     if (evaluation->rollout && evaluation->steps > 1) print_over_time(evaluation);
     print_constant_fields(evaluation);
     if (evaluation->gates) print_gates(evaluation);
@@ -230,10 +260,6 @@ static void print_evaluation(const ups_task_evaluation *evaluation) {
 /* ---- the summary ------------------------------------------------------------------------------------------------ */
 
 static void print_worse(const json_t *worse) {
-    if (json_array_size(worse) == 0) {
-        printf("\nThe operator is better than persistence at every horizon.\n");
-        return;
-    }
     printf("\nWORSE THAN PERSISTENCE: repeating the start frame has smaller errors than the operator in\n");
     for (size_t i = 0; i < json_array_size(worse); i++) {
         const json_t *entry = json_array_get(worse, i), *ratio = json_object_get(entry, "ratio");
@@ -246,6 +272,45 @@ static void print_worse(const json_t *worse) {
             printf("the prediction is not finite, or persistence is exact\n");
     }
     printf("More operator.steps and another learning rate are what to try first.\n");
+}
+
+/* Whether repeating the start is exact at every horizon: the data do not change, or not where they were cut to float32.
+ */
+static bool is_still(const json_t *task) {
+    const json_t *horizons = json_object_get(task, "horizons");
+    size_t still = 0, evaluated = 0;
+    for (size_t i = 0; i < json_array_size(horizons); i++) {
+        const json_t *persistence =
+            json_object_get(json_array_get(horizons, i), ups_forecast_names[UPS_FORECAST_PERSISTENCE]);
+        const json_t *rmse = json_object_get(persistence, "rmse");
+        if (persistence) evaluated++;
+        if (json_is_number(rmse) && json_number_value(rmse) <= 0) still++;
+    }
+    return evaluated > 0 && still == evaluated;
+}
+
+/* Names the tasks that have nothing to predict; returns how many they are. */
+static size_t print_still(const json_t *tasks) {
+    size_t count = 0;
+    for (size_t i = 0; i < json_array_size(tasks); i++) {
+        const json_t *task = json_array_get(tasks, i);
+        if (!is_still(task)) continue;
+        printf("%s%s: the data do not change in time, as float32 has them (persistence's error is 0): an operator has "
+               "nothing to predict.\n",
+               count++ == 0 ? "\n" : "", json_string_value(json_object_get(task, "task")));
+    }
+    return count;
+}
+
+static void print_verdict(const json_t *document) {
+    const json_t *tasks = json_object_get(document, "tasks"),
+                 *worse = json_object_get(document, "worse_than_persistence");
+    const size_t still = print_still(tasks), moving = json_array_size(tasks) - still;
+    if (json_array_size(worse) > 0)
+        print_worse(worse);
+    else if (moving > 0)
+        printf("\nThe operator is better than persistence at every horizon%s.\n",
+               still > 0 ? " of the other tasks" : "");
 }
 
 /* "1.23, limit 1"; a number that is null is infinite. */
@@ -330,7 +395,7 @@ static ups_status evaluate(ups_session *session, const eval_request *request, in
     if (status == UPS_OK && request->json) {
         ups_print_json(document, JSON_INDENT(2));
     } else if (status == UPS_OK) {
-        print_worse(json_object_get(document, "worse_than_persistence"));
+        print_verdict(document);
         print_failed(failed, request->run);
     }
     /* With --json the document says it already: the sentence goes to standard error alone. */

@@ -105,7 +105,8 @@ ups_data_status ups_model_describe(const ups_model *model, int32_t index, ups_mo
                           .frames = geometry->times,
                           .stride = task->config->stride,
                           .stride_count = (int32_t)task->config->stride_count,
-                          .strides = task->config->strides};
+                          .strides = task->config->strides,
+                          .patches = ups_run_on_grid(d->config) && !geometry->points};
     for (int a = 0; a < geometry->dims; a++) {
         own.grid[a] = geometry->grid[a];
         own.axes[a] = geometry->axis_names[a];

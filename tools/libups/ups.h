@@ -331,7 +331,7 @@ typedef struct ups_model_task {
     int64_t grid[UPS_MODEL_MAX_DIMS]; /* points along each that it was trained on */
     const char *axes[UPS_MODEL_MAX_DIMS];
     double low[UPS_MODEL_MAX_DIMS], high[UPS_MODEL_MAX_DIMS]; /* the domain's edges; points are centres of cells */
-    int32_t periodic;
+    int32_t periodic;                                         /* 1: along all axes; along some counts as borders */
     int32_t parameter_count;
     const char *const *parameter_names; /* (parameter_count) of the equation */
     double dt;                          /* seconds of a step, of the task's own stride */
@@ -345,11 +345,13 @@ typedef struct ups_model_task {
     int64_t stride;      /* stored frames in a step */
     int32_t stride_count;
     const int64_t *strides; /* (stride_count) that it has learnt; 0 of them: that one alone */
+    int32_t patches; /* 1: tokens are patches of so many points of `grid`, so that frames on a grid of another spacing
+                        are predicted as other physics */
 } ups_model_task;
 #define UPS_MODEL_TASK                                                                                                 \
     {                                                                                                                  \
         sizeof(ups_model_task), NULL, 0, NULL, 0, {0, 0, 0}, {NULL, NULL, NULL}, {0, 0, 0}, {0, 0, 0}, 0, 0, NULL, 0,  \
-            NULL, 0, 0, 0, 0, 0, 0, 0, 0, NULL                                                                         \
+            NULL, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0                                                                      \
     }
 
 UPS_DATA_API ups_data_status ups_model_describe(const ups_model *model, int32_t task, ups_model_task *description,
@@ -363,7 +365,8 @@ typedef struct ups_model_request {
     int64_t given;                          /* F, first frames of each, a step apart; 0: 1 */
     int64_t steps;                          /* S to predict behind them; 0: to the end of a trajectory of its data */
     int64_t stride;                         /* of a step, of those that were learnt; 0: the task's own */
-    int64_t grid[UPS_MODEL_MAX_DIMS];       /* points along each axis of the given frames; 0: as trained */
+    int64_t grid[UPS_MODEL_MAX_DIMS];       /* points along each axis of the given frames; 0: as trained (see
+                                               ups_model_task.patches; the log warns of others) */
     int64_t resolution[UPS_MODEL_MAX_DIMS]; /* of the fields; 0: as the given frames */
     const float *frames;                    /* (B, F, grid…, channels) */
     size_t frame_bytes;

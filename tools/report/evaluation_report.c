@@ -62,18 +62,22 @@ static void write_cell(ups_html *html, const json_t *value) {
     ups_html_markup(html, "</td>");
 }
 
+static void write_ahead(ups_html *html, const json_t *horizon) {
+    const long long steps = ups_fact_integer(horizon, "steps");
+    if (json_is_true(json_object_get(horizon, "whole")))
+        ups_html_markup(html, "whole rollout, %lld step%s", steps, steps == 1 ? "" : "s");
+    else
+        ups_html_markup(html, "after %lld step%s", steps, steps == 1 ? "" : "s");
+}
+
 static void write_horizon(ups_html *html, const json_t *horizon) {
     static const char *const columns[] = {"nrmse", "vrmse", "rmse", "crmse", "max", "brmse"};
     static const char *const bands[] = {"low", "middle", "high"};
-    const long long steps = ups_fact_integer(horizon, "steps");
     for (int f = 0; f < UPS_FORECASTS; f++) {
         const json_t *metrics = json_object_get(horizon, ups_forecast_names[f]);
         if (!metrics) continue;
         ups_html_markup(html, "<tr><th scope=\"row\">");
-        if (json_is_true(json_object_get(horizon, "whole")))
-            ups_html_markup(html, "whole rollout, %lld step%s", steps, steps == 1 ? "" : "s");
-        else
-            ups_html_markup(html, "after %lld step%s", steps, steps == 1 ? "" : "s");
+        write_ahead(html, horizon);
         ups_html_markup(html, "</th><td class=\"words\">%s</td>", ups_forecast_names[f]);
         for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
             write_cell(html, json_object_get(metrics, columns[i]));
@@ -95,6 +99,41 @@ static void write_table(ups_html *html, const json_t *task) {
     ups_html_markup(html, "</tr></thead><tbody>\n");
     const json_t *horizons = json_object_get(task, "horizons");
     for (size_t i = 0; i < json_array_size(horizons); i++) write_horizon(html, json_array_get(horizons, i));
+    ups_html_markup(html, "</tbody></table></div>\n");
+}
+
+static void write_field(ups_html *html, const json_t *horizons, const char *field) {
+    for (int f = 0; f < UPS_FORECASTS; f++) {
+        ups_html_markup(html, "<tr><th scope=\"row\">");
+        ups_html_text(html, field);
+        ups_html_markup(html, "</th><td class=\"words\">%s</td>", ups_forecast_names[f]);
+        for (size_t i = 0; i < json_array_size(horizons); i++) {
+            const json_t *fields = json_object_get(json_array_get(horizons, i), "fields");
+            const json_t *metrics = json_object_get(json_object_get(fields, field), ups_forecast_names[f]);
+            if (fields) write_cell(html, json_object_get(metrics, "nrmse"));
+        }
+        ups_html_markup(html, "</tr>\n");
+    }
+}
+
+/* Where there are several fields, which their mean may hide. */
+static void write_by_field(ups_html *html, const json_t *task) {
+    const json_t *names = json_object_get(task, "solution_fields"), *horizons = json_object_get(task, "horizons");
+    if (json_array_size(names) < 2) return;
+    ups_html_markup(html, "<div class=\"wide\" role=\"region\" tabindex=\"0\" aria-label=\"nRMSE by field\"><table>"
+                          "<caption>nRMSE of each field that changes in time, of which the errors above are "
+                          "means.</caption><thead><tr><th scope=\"col\">field</th><th scope=\"col\" "
+                          "class=\"words\">forecast</th>");
+    for (size_t i = 0; i < json_array_size(horizons); i++) {
+        const json_t *horizon = json_array_get(horizons, i);
+        if (!json_object_get(horizon, "fields")) continue;
+        ups_html_markup(html, "<th scope=\"col\">");
+        write_ahead(html, horizon);
+        ups_html_markup(html, "</th>");
+    }
+    ups_html_markup(html, "</tr></thead><tbody>\n");
+    for (size_t i = 0; i < json_array_size(names); i++)
+        write_field(html, horizons, json_string_value(json_array_get(names, i)));
     ups_html_markup(html, "</tbody></table></div>\n");
 }
 
@@ -380,6 +419,7 @@ static void write_task(ups_html *html, const json_t *task, size_t index) {
                     ups_fact_text(task, "split"), trajectories == 1 ? "y" : "ies", ups_fact_integer(task, "steps"),
                     given, given == 1 ? "" : "s");
     write_table(html, task);
+    write_by_field(html, task);
     if (json_object_get(task, "gates")) write_gates(html, json_object_get(task, "gates"));
     if (s.frames > 1) write_over_time(&s);
     if (s.frames > 0) {

@@ -6,6 +6,7 @@
 #include "model/nets/core.h"
 #include "train/config/check.h"
 #include "train/losses.h"
+#include <dirent.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -546,6 +547,28 @@ static char *place_at(const char *directory) {
     return text;
 }
 
+/* ", such as RUN, RUN (7 in all)" where runs lie below, as those of a sweep do; else "". */
+static void name_runs_below(const char *directory, char *words, size_t bytes) {
+    enum { NAMED = 4 };
+    struct dirent **entries;
+    const int count = scandir(directory, &entries, NULL, alphasort);
+    int runs = 0;
+    size_t length = 0;
+    words[0] = '\0';
+    for (int i = 0; i < count; i++) {
+        char path[PATH_MAX];
+        const int written = snprintf(path, sizeof path, "%s/%s/config.yaml", directory, entries[i]->d_name);
+        const bool run = entries[i]->d_name[0] != '.' && written < (int)sizeof path && !ups_path_is_absent(path);
+        if (run && runs < NAMED && length < bytes)
+            length += (size_t)snprintf(words + length, bytes - length, "%s%s/%.80s", runs ? ", " : ", such as ",
+                                       directory, entries[i]->d_name);
+        runs += run;
+        free(entries[i]);
+    }
+    if (count >= 0) free(entries);
+    if (runs > NAMED && length < bytes) snprintf(words + length, bytes - length, " (%d in all)", runs);
+}
+
 /* The configuration of the run in a directory. */
 static ups_status read_run(const char *directory, const char *const *overrides, size_t override_count,
                            ups_config_mistakes **mistakes, ups_run_config **config, ups_error *error) {
@@ -555,11 +578,13 @@ static ups_status read_run(const char *directory, const char *const *overrides, 
     if (!all || !place || asprintf(&path, "%s/config.yaml", directory) < 0) {
         status = ups_fail(error, UPS_ERR_MEMORY, "%s: out of memory", directory);
     } else if (ups_path_is_absent(path)) {
+        char below[600];
+        name_runs_below(directory, below, sizeof below);
         status = ups_fail(
             error, UPS_ERR_CONFIG,
-            "%s: is a directory that holds no run (there is no config.yaml in it); name the directory of a run, "
+            "%s: is a directory that holds no run (there is no config.yaml in it); name the directory of a run%s, "
             "or a configuration",
-            directory);
+            directory, below);
     } else {
         all[0] = place;
         for (size_t i = 0; i < override_count; i++) all[i + 1] = overrides[i];

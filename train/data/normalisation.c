@@ -50,9 +50,27 @@ static const char *field_name(const ups_task *task, int64_t channel) {
 /* A parameter that stands in every frame, such as Darcy's force, is meant so; a field that was never written is not. */
 static void say_constant(const ups_task *task, int64_t channel, double value) {
     ups_log(UPS_LOG_WARNING,
-            "task %s: field %lld (%s) is %g everywhere in the training data; it is normalised with deviation 1, and "
+            "task %s: field %lld (%s) is %g everywhere in the training data%s; it is normalised with deviation 1, and "
             "nothing can be learnt from it",
-            task->name, (long long)channel, field_name(task, channel), value);
+            task->name, (long long)channel, field_name(task, channel), value,
+            task->geometry.dtype == UPS_F64 ? ", rounded to float32 as it is read (what changes less shows once "
+                                              "a constant near it is subtracted in its file)"
+                                            : "");
+}
+
+/* Fields are read as float32, whose numbers near a large mean lie far apart: what changes less than that is lost, from
+ * the truth that errors are measured against, too, so that no error shows it. */
+static void say_coarse(const ups_task *task, int64_t channel, double mean, double deviation) {
+    enum { FEWEST_STEPS = 1000 };
+    const double spacing = fabs(mean) * (double)(FLT_EPSILON / 2);
+    if (deviation >= FEWEST_STEPS * spacing) return;
+    ups_log(
+        UPS_LOG_WARNING,
+        "task %s: field %lld (%s) has a mean of %.7g and a deviation of only %.3g, of which float32, as which fields "
+        "are read, tells about %.2g steps apart: the rest is rounded off, from the truth that errors are measured "
+        "against as well, so that they do not show it. Subtract a constant near the mean from the field, in the "
+        "precision of its file",
+        task->name, (long long)channel, field_name(task, channel), mean, deviation, deviation / spacing);
 }
 
 /* Whether mean and scale of a field can normalise anything. `from`: the file that tells them; NULL: measured. */
@@ -115,6 +133,8 @@ static ups_status measure_task(const ups_run_config *config, ups_task *task, ups
         if (deviation < (double)FLT_MIN) {
             say_constant(task, c, value);
             deviation = 1;
+        } else {
+            say_coarse(task, c, value, deviation);
         }
         task->statistics[2 * c] = (float)value;
         task->statistics[2 * c + 1] = (float)(scale / deviation);

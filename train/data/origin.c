@@ -118,3 +118,47 @@ ups_status ups_origin_check(const char *path, const json_t *expected, ups_error 
     ups_safetensors_close(file);
     return status;
 }
+
+/* "64 x 32" */
+static void write_grid(const int64_t *grid, int dims, char *text, size_t bytes) {
+    size_t length = 0;
+    text[0] = '\0';
+    for (int a = 0; a < dims && length < bytes; a++)
+        length += (size_t)snprintf(text + length, bytes - length, "%s%lld", a > 0 ? " x " : "", (long long)grid[a]);
+}
+
+/* The grid that the file tells of a task; false: it tells none of so many axes. */
+static bool read_trained_grid(const ups_safetensors *file, const ups_task *task, int64_t grid[UPS_MAX_GRID_DIMS]) {
+    char key[128]; /* names of tasks have at most 64 letters */
+    snprintf(key, sizeof key, "%s.encoder", task->name);
+    const char *text = ups_safetensors_metadata(file, key);
+    json_t *encoder = text ? json_loads(text, 0, NULL) : NULL;
+    const json_t *told = json_object_get(encoder, "grid");
+    const bool found = json_array_size(told) == (size_t)task->geometry.dims;
+    for (int a = 0; a < task->geometry.dims && found; a++)
+        grid[a] = (int64_t)json_integer_value(json_array_get(told, (size_t)a));
+    json_decref(encoder);
+    return found;
+}
+
+ups_status ups_origin_is_of_another_grid(const char *path, const ups_run_config *config, const ups_task *task,
+                                         bool *other, char *words, size_t bytes, ups_error *error) {
+    const ups_sample *here = &task->geometry;
+    const size_t grid_bytes = (size_t)here->dims * sizeof here->grid[0];
+    int64_t trained[UPS_MAX_GRID_DIMS] = {0};
+    char there[80], given[80];
+    *other = false;
+    if (!ups_run_on_grid(config) || here->points) return UPS_OK;
+    ups_safetensors *file = NULL;
+    UPS_TRY(ups_safetensors_open(path, &file, error));
+    *other = read_trained_grid(file, task, trained) && memcmp(trained, here->grid, grid_bytes) != 0;
+    ups_safetensors_close(file);
+    write_grid(trained, here->dims, there, sizeof there);
+    write_grid(here->grid, here->dims, given, sizeof given);
+    snprintf(words, bytes,
+             "task %s: the model was trained on a grid of %s points, and these fields have %s. Its tokens are patches "
+             "of so many points (model.tokens: grid): unless the points lie as far apart as those it was trained on, "
+             "it reads and predicts other physics than the fields'. Bring the fields to its grid, or train on theirs",
+             task->name, there, given);
+    return UPS_OK;
+}

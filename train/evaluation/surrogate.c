@@ -129,6 +129,16 @@ static ups_status check_origins(const ups_run_config *config, const ups_tasks *t
     return status;
 }
 
+/* On another grid it works, but not as it was trained. */
+static ups_status warn_of_grid(const ups_run_config *config, const ups_task *task, const char *autoencoder,
+                               ups_error *error) {
+    char words[600];
+    bool other;
+    UPS_TRY(ups_origin_is_of_another_grid(autoencoder, config, task, &other, words, sizeof words, error));
+    if (other) ups_log(UPS_LOG_WARNING, "%s", words);
+    return UPS_OK;
+}
+
 /* An operator of several frames is none for a steady problem, which is what trajectories of one step are taken for. */
 static ups_status check_steps(const ups_run_config *config, const ups_task *task, const char *op, ups_error *error) {
     const ups_core_config *core = &config->model.core;
@@ -158,6 +168,7 @@ ups_status ups_surrogate_open(const ups_run_config *config, const ups_tasks *tas
                               ups_error *error) {
     UPS_TRY(ups_networks_check(config, tasks, error));
     UPS_TRY(check_origins(config, tasks, files, error));
+    UPS_TRY(warn_of_grid(config, &tasks->task[task], files->autoencoder, error));
     if (files->op) UPS_TRY(check_steps(config, &tasks->task[task], files->op, error));
     ups_surrogate *s = calloc(1, sizeof *s);
     if (!s) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a surrogate");

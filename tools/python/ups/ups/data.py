@@ -6,6 +6,7 @@ import json
 import operator
 import os
 import weakref
+from pathlib import Path
 
 import numpy as np
 
@@ -34,8 +35,10 @@ def open(path, layout=None):
     """Opens the cache of one task and split (a directory), a simulation file, or a list of files as one data set.
 
     `layout` says what the arrays of other files are, HDF5, NetCDF, NumPy or Zarr, as a task's `layout` does: YAML such as
-    "{fields: {u: /u}, axes: [sample, time, x]}".
+    "{fields: {u: /u}, axes: [sample, time, x]}", or "@FILE", a file of it, such as a configuration.
     """
+    if layout is not None and layout.startswith("@"):
+        layout = Path(layout[1:]).read_text(encoding="utf-8")
     return Data([path] if isinstance(path, (str, os.PathLike)) else list(path), layout)
 
 

@@ -105,7 +105,7 @@ class CModelTask(Sized):
                 ("high", c_double * MAX_DIMS), ("periodic", c_int32), ("parameter_count", c_int32),
                 ("parameter_names", POINTER(c_char_p)), ("dt", c_double), ("time_units", c_char_p), ("steps", c_int64),
                 ("history", c_int32), ("bundle", c_int32), ("tokens", c_int64), ("dim", c_int64), ("frames", c_int64), ("stride", c_int64),
-                ("stride_count", c_int32), ("strides", POINTER(c_int64))]
+                ("stride_count", c_int32), ("strides", POINTER(c_int64)), ("patches", c_int32)]
 
 
 PROGRESS = ctypes.CFUNCTYPE(c_int32, c_void_p, c_int64, c_int64)

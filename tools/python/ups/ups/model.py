@@ -25,7 +25,7 @@ class Task:
     axes: tuple  # their names
     low: tuple  # the domain's edges along each axis; points are centres of cells
     high: tuple
-    periodic: bool
+    periodic: bool  # along all axes: the model takes a domain that wraps around along some, as a layout's `periodic: [x]` says, for one with borders
     parameters: tuple  # names of the equation's parameters that the operator is told
     dt: float  # seconds of a step, of its own stride
     frames: int  # of a trajectory of its data, as stored
@@ -36,6 +36,7 @@ class Task:
     history: int  # frames that the operator reads
     bundle: int  # frames that it gives at a time
     latents: tuple  # of a frame: (tokens, dim)
+    patches: bool = False  # tokens are patches of so many points: frames on a grid of another spacing are predicted as other physics
 
     @property
     def steady(self):
@@ -71,7 +72,7 @@ def _task(described):
                 parameters=names(described.parameter_names, described.parameter_count), dt=described.dt, frames=described.frames, stride=described.stride,
                 strides=tuple(described.strides[s] for s in range(described.stride_count)) or (described.stride,),
                 time_units=described.time_units.decode() if described.time_units else None, steps=described.steps,
-                history=described.history, bundle=described.bundle, latents=(described.tokens, described.dim))
+                history=described.history, bundle=described.bundle, latents=(described.tokens, described.dim), patches=bool(described.patches))
 
 
 def _close(library, handle, owner):
@@ -123,7 +124,8 @@ class Model:
         fields: (trajectories, *grid, channels), each trajectory's first frame; or (trajectories, frames, *grid, channels), its first
             frames, a step apart; or (*grid, channels), one trajectory, of which the result has no axis then either. A dict of
             channels by name has arrays without the last axis; of a steady problem, fields that are sought may be left out. The grid
-            may be another one than the model was trained on.
+            may be another one than the model was trained on. Where task.patches, it then predicts other physics, unless the points
+            lie as far apart as in training: a warning says so.
         task: its name; not needed where the model has one.
         parameters: of the equation, a dict of numbers or arrays (trajectories,) by name, or an array (trajectories, parameters) in
             the order of task.parameters. Those that are left out count as the mean of what the model was trained on.
@@ -143,6 +145,7 @@ class Model:
         points = grid if resolution is None else _sizes(resolution, dims, "resolution")
         if steps < 1 or min(points) < 1:
             raise ValueError(f"steps is {steps} and resolution {points}: both are at least 1")
+        self._warn_of_grid(told, grid)
         values, intervals = self._parameters(told, parameters, count), self._intervals(dt, count)
         out = np.empty((count, given + steps, *points, len(told.channels)), np.float32)
         request = c.CModelRequest(trajectories=count, given=given, steps=steps, stride=stride, frames=array.ctypes.data, frame_bytes=array.nbytes,
@@ -221,6 +224,15 @@ class Model:
         if missing:
             warnings.warn(f"task {task.name}: {', '.join(missing)} not given: the mean of what the model was trained on is taken", stacklevel=3)
         return values
+
+    @staticmethod
+    def _warn_of_grid(task, grid):
+        if task.patches and tuple(grid) != task.grid:
+            swapped = " Are axes in another order?" if sorted(grid) == sorted(task.grid) else ""
+            warnings.warn(f"task {task.name}: the model was trained on a grid of {' x '.join(map(str, task.grid))} points, and these fields have "
+                          f"{' x '.join(map(str, grid))}.{swapped} Its tokens are patches of so many points: unless the points lie as far apart as "
+                          "those it was trained on, it reads and predicts other physics than the fields'. Bring the fields to its grid; "
+                          "`resolution` reads predictions at other points", stacklevel=3)
 
     @staticmethod
     def _intervals(dt, count):
