@@ -363,7 +363,7 @@ def test_a_rollout_of_several_fields_is_evaluated_by_the_model_that_made_it(runs
     runs.must("train", config)
     output = runs.path("flow-out.h5")
     runs.must("rollout", config, "--task", "flow", "-o", output)
-    again(runs, config, "flow", "field0", output)
+    again(runs, config, "flow", "density", output)
 
 
 def test_only_the_split_that_is_evaluated_has_to_be_there(runs, config):
