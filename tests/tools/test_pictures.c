@@ -108,7 +108,7 @@ CLAIM(a_field_follows_strides_and_what_is_subtracted) {
         values[i] = i % 3 == 1 ? (float)(i / 3 + 10) : 99.0f;
         minus[i] = i % 3 == 1 ? (float)(10 - i / 3 % 2) : -99.0f; /* differences 0, 2, 2, 4 */
     }
-    const ups_field field = {values + 1, minus + 1, 2, 2, 6, 3};
+    const ups_field field = {values + 1, minus + 1, 2, 2, 6, 3, 0};
     const ups_colour_scale scale = ups_colour_scale_of(UPS_COLOURS_SEQUENTIAL, &field, 1);
     assert_true(scale.low == 0 && scale.high == 4 && !scale.missing);
     ups_figure figure;
@@ -308,7 +308,7 @@ CLAIM(profiles_and_latents_are_whole_pictures) {
     ups_error error;
     const ups_latent_picture picture = {"latents", T, 6, 8, latents, x};
     assert_int_equal(ups_draw_latents(&figure, UPS_FIGURE_PNG, &picture, &error), UPS_OK);
-    const ups_field all = {truth, NULL, 1, T * X, 0, 1};
+    const ups_field all = {truth, NULL, 1, T * X, 0, 1, 0};
     const ups_colour_scale scale = ups_colour_scale_of(UPS_COLOURS_DIVERGING, &all, 1);
     float first;
     ups_f16_to_f32(latents, &first, 1);
