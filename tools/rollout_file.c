@@ -10,8 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAXIMUM_RANK = UPS_MAX_GRID_DIMS + 2 };
-static const char *const axis_names[UPS_MAX_GRID_DIMS] = {"x", "y", "z"};
+enum { MAXIMUM_RANK = UPS_MAX_GRID_DIMS + 2, AXIS_NAME = 96 };
 
 /* ---- one thing at a time: each says whether it was written ----------------------------------------------------- */
 
@@ -42,6 +41,17 @@ static bool write_dataset(hid_t place, const char *name, int rank, const int64_t
     return write_and_close(create_dataset(place, name, rank, shape), type, values);
 }
 
+/* Coordinates along axis `axis`: of a uniform grid in single precision, as PDEBench's are; the data's own as they are.
+ */
+static bool write_places(hid_t place, const char *name, const ups_rollouts *rollouts, int axis) {
+    double *values = ups_rollout_coordinates(rollouts, axis);
+    const hid_t type = rollouts->centres[axis] ? H5T_IEEE_F64LE : H5T_IEEE_F32LE;
+    bool fine =
+        values && write_and_close(create_typed(place, name, 1, &rollouts->grid[axis], type), H5T_NATIVE_DOUBLE, values);
+    free(values);
+    return fine;
+}
+
 static bool write_attribute(hid_t place, const char *name, hid_t type, const void *value) {
     hid_t space = H5Screate(H5S_SCALAR);
     hid_t attribute = H5Acreate2(place, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
@@ -62,9 +72,30 @@ static bool write_text(hid_t place, const char *name, const char *text) {
 
 /* ---- names of dimensions ---------------------------------------------------------------------------------------- */
 
-/* A dataset that is a dimension: `place`/NAME with the coordinates along it. −1 where it failed. */
-static hid_t make_scale(hid_t place, const char *name, int64_t count, hid_t type, const void *values) {
-    bool written = write_dataset(place, name, 1, &count, type, values);
+/* Whether an axis of this name would hide something else of the file. */
+static bool is_taken(char (*names)[AXIS_NAME], int count, const char *name) {
+    static const char *const others[] = {".",     "data",   "truth",      "grid",         "t",           "t_truth",
+                                         "field", "tensor", "trajectory", "x-coordinate", "t-coordinate"};
+    bool taken = false;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) taken |= strcmp(others[i], name) == 0;
+    for (int i = 0; i < count; i++) taken |= strcmp(names[i], name) == 0;
+    return taken;
+}
+
+/* What the data call the grid's axes, so that each is an object of its own in a group. */
+static void name_axes(const ups_rollouts *rollouts, char names[UPS_MAX_GRID_DIMS][AXIS_NAME]) {
+    static const char *const usual[UPS_MAX_GRID_DIMS] = {"x", "y", "z"};
+    const ups_sample *geometry = &rollouts->task->geometry;
+    for (int a = 0; a < geometry->dims; a++) {
+        const char *name = geometry->axis_names[a];
+        snprintf(names[a], AXIS_NAME - UPS_MAX_GRID_DIMS, "%s", name && name[0] ? name : usual[a]);
+        for (char *c = names[a]; *c; c++) *c = *c == '/' ? '_' : *c;
+        while (is_taken(names, a, names[a])) strcat(names[a], "_");
+    }
+}
+
+/* `place`/NAME, a list of coordinates that was written or not, becomes a dimension. −1 where it failed. */
+static hid_t make_scale(hid_t place, const char *name, bool written) {
     hid_t scale = written ? H5Dopen2(place, name, H5P_DEFAULT) : H5I_INVALID_HID;
     if (scale >= 0 && H5DSset_scale(scale, name) >= 0) return scale;
     if (scale >= 0) H5Dclose(scale);
@@ -99,32 +130,35 @@ static bool attach(hid_t place, const char *name, int axis, hid_t scale, const c
     return fine;
 }
 
-/* One dimension of `first`, and of `second` where that is not NULL. */
-static bool name_axis(hid_t place, const char *first, const char *second, int axis, const char *name, int64_t count,
-                      hid_t type, const void *values) {
-    hid_t scale = make_scale(place, name, count, type, values);
+/* One dimension of `first`, and of `second` where that is not NULL: `place`/NAME, which was written or not. */
+static bool name_axis(hid_t place, const char *first, const char *second, int axis, const char *name, bool written) {
+    hid_t scale = make_scale(place, name, written);
     bool fine =
         scale >= 0 && attach(place, first, axis, scale, name) && (!second || attach(place, second, axis, scale, name));
     if (scale >= 0 && H5Dclose(scale) < 0) fine = false;
     return fine;
 }
 
+static bool write_numbers(hid_t place, const char *name, int64_t count, const double *values) {
+    return write_dataset(place, name, 1, &count, H5T_NATIVE_DOUBLE, values);
+}
+
 /* Time of a dataset and of its truth, which has a dimension of its own, t_truth, where it is shorter. */
 static bool name_times(hid_t place, const char *data, int axis, const ups_rollouts *rollouts, const double *time) {
     int64_t frames = rollouts->frames, known = rollouts->truth_frames;
-    if (known == frames) return name_axis(place, data, "truth", axis, "t", frames, H5T_NATIVE_DOUBLE, time);
-    return name_axis(place, data, NULL, axis, "t", frames, H5T_NATIVE_DOUBLE, time) &&
-           (known == 0 || name_axis(place, "truth", NULL, axis, "t_truth", known, H5T_NATIVE_DOUBLE, time));
+    const char *also = known == frames ? "truth" : NULL;
+    if (!name_axis(place, data, also, axis, "t", write_numbers(place, "t", frames, time))) return false;
+    if (known == frames || known == 0) return true;
+    return name_axis(place, "truth", NULL, axis, "t_truth", write_numbers(place, "t_truth", known, time));
 }
 
 static bool name_grid(hid_t place, const char *data, int first, const ups_rollouts *rollouts) {
+    const char *also = rollouts->truth_frames > 0 ? "truth" : NULL;
+    char names[UPS_MAX_GRID_DIMS][AXIS_NAME];
     bool fine = true;
-    for (int a = 0; a < rollouts->task->geometry.dims && fine; a++) {
-        double *values = ups_rollout_coordinates(rollouts, a);
-        fine = values && name_axis(place, data, rollouts->truth_frames > 0 ? "truth" : NULL, first + a, axis_names[a],
-                                   rollouts->grid[a], H5T_NATIVE_DOUBLE, values);
-        free(values);
-    }
+    name_axes(rollouts, names);
+    for (int a = 0; a < rollouts->task->geometry.dims && fine; a++)
+        fine = name_axis(place, data, also, first + a, names[a], write_places(place, names[a], rollouts, a));
     return fine;
 }
 
@@ -142,7 +176,7 @@ static bool name_trajectories(hid_t file, const ups_rollouts *rollouts, const up
     for (int64_t i = 0; places && i < rollouts->count; i++)
         places[i] = (double)origin->samples[rollouts->list[i].position];
     bool fine = places && name_axis(file, "tensor", rollouts->truth_frames > 0 ? "truth" : NULL, 0, "trajectory",
-                                    rollouts->count, H5T_NATIVE_DOUBLE, places);
+                                    write_numbers(file, "trajectory", rollouts->count, places));
     free(places);
     return fine;
 }
@@ -165,13 +199,11 @@ static bool write_description(hid_t place, const ups_rollouts *rollouts, const u
            write_text(place, "bc", ups_rollout_boundary(rollouts, origin, rollout));
 }
 
-static bool write_coordinates(hid_t place, const char *const names[UPS_MAX_GRID_DIMS], const ups_rollouts *rollouts) {
+static bool write_grid(hid_t place, const ups_rollouts *rollouts) {
+    char names[UPS_MAX_GRID_DIMS][AXIS_NAME];
     bool fine = true;
-    for (int a = 0; a < rollouts->task->geometry.dims && fine; a++) {
-        double *values = ups_rollout_coordinates(rollouts, a);
-        fine = values && write_dataset(place, names[a], 1, &rollouts->grid[a], H5T_NATIVE_DOUBLE, values);
-        free(values);
-    }
+    name_axes(rollouts, names);
+    for (int a = 0; a < rollouts->task->geometry.dims && fine; a++) fine = write_places(place, names[a], rollouts, a);
     return fine;
 }
 
@@ -213,10 +245,9 @@ static bool write_stacked(hid_t file, const char *name, const ups_rollouts *roll
 }
 
 static bool write_tensor(hid_t file, const ups_rollouts *rollouts, const ups_rollout_origin *origin) {
-    static const char *const names[UPS_MAX_GRID_DIMS] = {"x-coordinate", NULL, NULL};
     bool fine = write_stacked(file, "tensor", rollouts, rollouts->frames, false);
     if (rollouts->truth_frames > 0) fine = fine && write_stacked(file, "truth", rollouts, rollouts->truth_frames, true);
-    fine = fine && write_coordinates(file, names, rollouts);
+    fine = fine && write_places(file, "x-coordinate", rollouts, 0);
     fine = fine && write_dataset(file, "t-coordinate", 1, &rollouts->frames, H5T_NATIVE_DOUBLE, rollouts->list[0].time);
     return fine && name_trajectories(file, rollouts, origin) &&
            name_times(file, "tensor", 1, rollouts, rollouts->list[0].time) && name_grid(file, "tensor", 2, rollouts) &&
@@ -235,7 +266,7 @@ static bool write_seed(hid_t group, const ups_rollouts *rollouts, const ups_roll
     if (rollout->truth) fine = fine && write_dataset(group, "truth", rank, shape, H5T_NATIVE_FLOAT, rollout->truth);
     hid_t grid = H5Gcreate2(group, "grid", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
     if (grid < 0) return false;
-    fine = fine && write_coordinates(grid, axis_names, rollouts);
+    fine = fine && write_grid(grid, rollouts);
     fine = fine && write_dataset(grid, "t", 1, &rollouts->frames, H5T_NATIVE_DOUBLE, rollout->time);
     if (H5Gclose(grid) < 0) fine = false;
     fine = fine && name_times(group, "data", 0, rollouts, rollout->time) && name_grid(group, "data", 1, rollouts) &&
@@ -271,7 +302,7 @@ static bool have_own_times(const ups_rollouts *rollouts) {
 }
 
 /* (point, d), or (sample, point, d) where they differ; in the order of the data's file, as all that follows. */
-static bool write_places(hid_t file, const ups_rollouts *rollouts) {
+static bool write_points_places(hid_t file, const ups_rollouts *rollouts) {
     const ups_points *points = rollouts->list[0].sample.points;
     const bool own = have_own_points(rollouts);
     const int64_t shape[3] = {rollouts->count, points->count, points->dims}, each = points->count * points->dims;
@@ -375,7 +406,7 @@ static bool write_own_parameters(hid_t file, const ups_rollouts *rollouts) {
 
 /* As the layout `points` reads it back (pipeline/layouts/points.c); the truth in a group of its own. */
 static bool write_points(hid_t file, const ups_rollouts *rollouts, const ups_rollout_origin *origin) {
-    bool fine = write_places(file, rollouts) &&
+    bool fine = write_points_places(file, rollouts) &&
                 (have_own_points(rollouts) || write_cells(file, rollouts->list[0].sample.points)) &&
                 write_scattered_times(file, rollouts) && write_scattered_fields(file, rollouts, false) &&
                 write_own_parameters(file, rollouts) &&

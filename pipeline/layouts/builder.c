@@ -139,6 +139,35 @@ ups_status ups_layout_split_by_parameters(ups_layout_builder *builder, ups_error
     return UPS_OK;
 }
 
+const char *const *ups_layout_told_fields(ups_layout_builder *builder, int64_t channels) {
+    static const char between[] = ", ";
+    ups_attribute told;
+    if (ups_hdf5_read_attribute(builder->file, "", "ups.fields", builder->arena, &told, NULL) != UPS_OK) return NULL;
+    if (!told.texts || told.count != 1) return NULL;
+    const char **names = UPS_ARENA_ARRAY(builder->arena, const char *, channels);
+    char *rest = ups_arena_strdup(builder->arena, told.texts[0]);
+    for (int64_t c = 0; c < channels; c++) {
+        if (!rest || !*rest) return NULL;
+        names[c] = rest;
+        rest = strstr(rest, between);
+        if (!rest) continue;
+        *rest = '\0';
+        rest += strlen(between);
+    }
+    return rest ? NULL : names;
+}
+
+const char *const *ups_layout_axis_labels(ups_layout_builder *builder, const char *dataset, int first, int dims) {
+    ups_attribute told;
+    if (ups_hdf5_read_attribute(builder->file, dataset, "DIMENSION_LABELS", builder->arena, &told, NULL) != UPS_OK)
+        return NULL;
+    if (!told.texts || told.count < first + dims) return NULL;
+    for (int a = first; a < first + dims; a++) {
+        if (!told.texts[a][0]) return NULL;
+    }
+    return told.texts + first;
+}
+
 ups_status ups_layout_map(ups_layout_builder *builder, const char *name, int least, int most, const char *meaning,
                           ups_stored_array **array, ups_error *error) {
     if (ups_hdf5_kind_of(builder->file, name) != UPS_HDF5_DATASET)

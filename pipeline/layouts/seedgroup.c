@@ -1,6 +1,7 @@
 /* One group a seed, `0000`, `0001`, …, each with `data` (t, x, [y, [z,]] channel), `grid/t`, `grid/x`, …, and the
  * generator's settings as YAML in the attribute `config`: PDEBench's diffusion–sorption, diffusion–reaction and shallow
- * water. None of them wraps around, unless an attribute `bc` of the group says so. */
+ * water. None of them wraps around, unless an attribute `bc` of the group says so. Files of `ups rollout` may call
+ * their axes other names, which then are labels of the dimensions of `data`. */
 #include "pipeline/layouts/source.h"
 
 #include <ctype.h>
@@ -58,11 +59,12 @@ static bool has_parameter(const ups_pde_parameters *parameters, const char *name
     return false;
 }
 
-/* The files do not name their channels; the generator's settings tell which equation it was. */
-static const char *const *name_channels(const ups_layout_builder *builder, int64_t channels,
+/* PDEBench's files do not name their channels; the generator's settings tell which equation it was. */
+static const char *const *name_channels(const ups_layout_builder *builder, const char *const *told, int64_t channels,
                                         const ups_pde_parameters *parameters) {
     static const char *const single[] = {"u"}, *const depth[] = {"h"};
     static const char *const reaction[] = {"activator", "inhibitor"};
+    if (told) return told;
     if (channels == 1) return has_parameter(parameters, "dam_radius") ? depth : single;
     if (channels == 2 && has_parameter(parameters, "Du") && has_parameter(parameters, "Dv")) return reaction;
     if (builder->channels == channels) return builder->channel_names;
@@ -80,8 +82,18 @@ static ups_status check_channels(const ups_layout_builder *builder, const char *
                     seed, (long long)channels, MAX_CHANNELS);
 }
 
+/* x, y and z, unless the dimensions of `data` have other names and there are coordinates for each. */
+static const char *const *name_axes(ups_layout_builder *builder, const char *seed, const char *data, int dims) {
+    static const char *const usual[UPS_MAX_GRID_DIMS] = {"x", "y", "z"};
+    const char *const *labels = ups_layout_axis_labels(builder, data, 1, dims);
+    for (int axis = 0; labels && axis < dims; axis++) {
+        const char *grid = ups_arena_printf(builder->arena, "%s/grid/%s", seed, labels[axis]);
+        if (ups_hdf5_kind_of(builder->file, grid) != UPS_HDF5_DATASET) return usual;
+    }
+    return labels ? labels : usual;
+}
+
 static ups_status describe_seed(ups_layout_builder *builder, const char *seed, ups_error *error) {
-    static const char *const axis_names[UPS_MAX_GRID_DIMS] = {"x", "y", "z"};
     const char *data_name = ups_arena_printf(builder->arena, "%s/data", seed);
     ups_stored_array *data;
     ups_layout_member *member;
@@ -103,13 +115,16 @@ static ups_status describe_seed(ups_layout_builder *builder, const char *seed, u
     ups_layout_set_parts(builder, member, &(ups_layout_part){.array = data, .by_time = true, .component_axes = 1}, 1);
     const char *time_name = ups_arena_printf(builder->arena, "%s/grid/t", seed);
     UPS_TRY(ups_layout_read_coordinate(builder, time_name, sample->times, 1, &sample->time, error));
+    const char *const *axis_names = name_axes(builder, seed, data_name, dims);
     for (int axis = 0; axis < dims; axis++) {
         sample->grid[axis] = data->shape[1 + axis];
+        sample->axis_names[axis] = axis_names[axis];
         const char *name = ups_arena_printf(builder->arena, "%s/grid/%s", seed, axis_names[axis]);
         UPS_TRY(ups_layout_read_coordinate(builder, name, sample->grid[axis], 0, &sample->coordinates[axis], error));
     }
     UPS_TRY(ups_layout_read_description(builder, seed, member, error));
-    return ups_layout_set_channels(builder, channels, name_channels(builder, channels, &member->found), error);
+    const char *const *told = ups_layout_told_fields(builder, channels);
+    return ups_layout_set_channels(builder, channels, name_channels(builder, told, channels, &member->found), error);
 }
 
 static ups_status describe(ups_layout_builder *builder, ups_error *error) {

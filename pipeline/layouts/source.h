@@ -127,6 +127,13 @@ void ups_layout_give_parameters(ups_layout_builder *builder, const ups_sample_pa
 /* Where there are any, turns the member added last, which is complete, into a member for each of its samples. */
 ups_status ups_layout_split_by_parameters(ups_layout_builder *builder, ups_error *error);
 
+/* What `ups rollout` calls the fields of its file (the root's attribute `ups.fields`), where they are as many; else
+ * NULL. */
+const char *const *ups_layout_told_fields(ups_layout_builder *builder, int64_t channels);
+
+/* Names of `dims` axes of a dataset from `first` on, as HDF5's dimensions have them; NULL where one has none. */
+const char *const *ups_layout_axis_labels(ups_layout_builder *builder, const char *dataset, int first, int dims);
+
 /* Maps a dataset whose rank must be one of [least, most]; `meaning` names its axes in the message: "(sample, t, x)". */
 ups_status ups_layout_map(ups_layout_builder *builder, const char *name, int least, int most, const char *meaning,
                           ups_stored_array **array, ups_error *error);

@@ -13,7 +13,9 @@ static ups_status describe(ups_layout_builder *builder, ups_error *error) {
     ups_stored_array *tensor;
     ups_layout_member *member;
     UPS_TRY(ups_layout_map(builder, "tensor", 3, 3, "(sample, t, x)", &tensor, error));
-    UPS_TRY(ups_layout_set_channels(builder, 1, channel_names, error));
+    const char *const *told = ups_layout_told_fields(builder, 1);
+    const char *const *axis = ups_layout_axis_labels(builder, "tensor", 2, 1);
+    UPS_TRY(ups_layout_set_channels(builder, 1, told ? told : channel_names, error));
     UPS_TRY(ups_layout_add_member(builder, &member, error));
     ups_sample *sample = &member->sample;
     *sample = (ups_sample){.times = tensor->shape[1],
@@ -22,7 +24,8 @@ static ups_status describe(ups_layout_builder *builder, ups_error *error) {
                            .grid = {tensor->shape[2], 1, 1},
                            .order = UPS_CHANNELS_LAST,
                            .dtype = tensor->dtype,
-                           .periodic = true};
+                           .periodic = true,
+                           .axis_names = {axis ? axis[0] : NULL}};
     member->name = "tensor";
     member->numbered = true;
     member->samples = tensor->shape[0];

@@ -34,10 +34,22 @@ static void fifty_steps_in_forty_eight_frames_are_every_other_one(void **state) 
     assert_int_equal(chosen[0], 1);
 }
 
+static void numbers_of_a_file_are_even_but_for_rounding(void **state) {
+    (void)state;
+    double even[100], squares[100], wrapped[] = {0, 1, 2, -2, -1};
+    for (int i = 0; i < 100; i++) even[i] = (float)(3 - 0.1 * i), squares[i] = i * i;
+    assert_true(ups_is_even(even, 100));
+    assert_true(ups_is_even(squares, 2));
+    assert_false(ups_is_even(squares, 3));
+    assert_false(ups_is_even(squares, 100));
+    assert_false(ups_is_even(wrapped, 5));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_selection_is_even_and_reaches_both_ends),
         cmocka_unit_test(fifty_steps_in_forty_eight_frames_are_every_other_one),
+        cmocka_unit_test(numbers_of_a_file_are_even_but_for_rounding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

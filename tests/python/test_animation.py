@@ -211,3 +211,29 @@ def test_rates_that_cannot_be_are_refused(runs, shown):
     for rate in ("0", "61", "fast"):
         one_sentence(runs.run("rollout", runs.path("run"), *output, "--animate", runs.path("refused"), "--rate", rate), "--rate", code=2)
     assert not Path(runs.path("refused")).exists()
+
+
+def test_beyond_the_datas_last_frame_the_prediction_moves_alone_where_it_was(runs, shown):
+    folder, steps = runs.path("beyond"), ["--steps", "70", "-n", "1", "--rate", "20", "--png", runs.path("beyond"), "--animate", runs.path("beyond")]
+    runs.must("rollout", runs.path("run"), "--task", "line", "-o", runs.path("beyond-line.h5"), *steps)
+    runs.must("rollout", runs.path("run"), "--task", "plane", "-o", runs.path("beyond-plane.h5"), *steps)
+    curves, _ = read(f"{folder}/line-0-u-animation.png")
+    assert len(curves) == 71
+    plots = curves[:, TOP:TOP + 230, LEFT:LEFT + 340]
+    blue = (plots[..., 2] - plots[..., 0] > 90).any(axis=(1, 2))
+    orange = (plots[..., 0] - plots[..., 2] > 90).any(axis=(1, 2))
+    assert blue[:21].all() and not blue[21:].any() and orange.all()
+    errors = curves[:, TOP:TOP + 230, LEFT + 340 + LEFT + GAP:][:, :, :340]
+    assert (errors[..., 0] - errors[..., 2] > 90).any(axis=(1, 2)).tolist() == [True] * 21 + [False] * 50
+
+    fields, _ = read(f"{folder}/plane-0-h-animation.png")
+    assert len(fields) == 71
+    second = LEFT + SIDE + GAP
+    third = second + SIDE + BAR_GAP + BAR + BAR_LABELS
+    for left, blank in ((LEFT, False), (second, True), (third, True)):
+        plot = fields[61:, TOP:TOP + SIDE, left:left + SIDE]
+        white = (plot == 255).all(-1)
+        assert white.mean() > 0.95 if blank else not white.any()
+        assert len({frame.tobytes() for frame in plot}) == (1 if blank else 10)
+    bar = np.s_[:, TOP:TOP + SIDE, third + SIDE + BAR_GAP:]
+    assert (fields[bar] == fields[0][bar[1:]]).all()

@@ -364,7 +364,7 @@ def test_a_rollout_of_several_fields_is_evaluated_by_the_model_that_made_it(runs
     runs.must("train", config)
     output = runs.path("flow-out.h5")
     runs.must("rollout", config, "--task", "flow", "-o", output)
-    again(runs, config, "flow", "field0", output)
+    again(runs, config, "flow", "density", output)
 
 
 def test_parameters_far_from_those_that_were_learnt_are_warned_of_once(runs, config):

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import struct
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 import yaml
 import zarr
+from PIL import Image
 
 from commands import UPS, dump, must, one_sentence, run, same, ups
 
@@ -656,3 +658,139 @@ def test_any_damaged_byte_is_read_or_refused_with_one_sentence(scratch, name):
         done = ups("data", "dump", opened, "--layout", "{fields: {u: u}, axes: [sample, time, x]}", "-o", scratch + "/o.npy")
         if done.returncode != 0:
             one_sentence(done)
+
+
+# ---- rollouts of grids and times that are no even ones, with axes in an order of their own ----------------------------------------------
+
+OWN_AXES = """
+output: run
+precision: f32
+device: {threads: 1}
+data: {split: {train: 0.5, validation: 0.25, test: 0.25}}
+tasks:
+  - {name: air, files: [air.h5], patch: [4], layout: {fields: {c: /c, T: /T}, axes: [sample, time, y, x], time: /t, coordinates: {x: /x, y: /y}, periodic: [x]}}
+  - {name: pipe, files: [pipe.h5], patch: [4], layout: {fields: {u: /u}, axes: [sample, time, s], time: /t, coordinates: {s: /s}}}
+model:
+  tokens: grid
+  dim: auto
+  operator: {core: stack, hidden: 8, depth: 1, heads: 2}
+autoencoder: {steps: 0, target: 0.02, gate: 0}
+operator: {steps: 3, batch_size: 2}
+"""
+SIDE, PLOT_LEFT, PLOT_TOP, BETWEEN = 200, 68, 60, 24  # of a figure, in pixels of a frame (plot.h, pictures.h)
+
+
+@pytest.fixture(scope="module")
+def own_axes():
+    """A trained run in a folder: c is its number of the point, x first, but for a corner that moves; u is its number, too."""
+    with tempfile.TemporaryDirectory(prefix="ups-test-") as folder:
+        n, frames, rows, columns, points = 8, 5, 12, 16, 20
+        x, y, t = 1.2**np.arange(columns), np.linspace(11, 0, rows), np.arange(frames) / 2
+        y *= (edges_of(x)[-1] - edges_of(x)[0]) / 12  # as high as the grid is wide, and the first row on top
+        moving = np.zeros((n, frames, rows, columns))
+        moving[:, :, 0, 0] = np.arange(frames)
+        c = np.arange(columns) + columns * np.arange(rows)[:, None] + moving
+        with h5py.File(f"{folder}/air.h5", "w") as f:
+            f.update(c=c, T=101325 + 5 * np.sin(c / 100), x=x, y=y, t=t)
+        with h5py.File(f"{folder}/pipe.h5", "w") as f:
+            f["u"] = np.broadcast_to(np.arange(points) + points * np.arange(frames)[:, None], (n, frames, points)).astype("f4")
+            f.update(s=np.linspace(1, 2, points)**4, t=np.arange(frames)**2.0)
+        Path(folder, "run.yaml").write_text(OWN_AXES)
+        done = run(UPS, "train", "run.yaml", "--quiet", cwd=folder)
+        assert done.returncode == 0, done.stderr
+        yield folder
+
+
+def rolled(folder, *arguments):
+    done = run(UPS, "rollout", "run", "-n", "1", *arguments, cwd=folder)
+    assert done.returncode == 0, done.stderr
+
+
+def edges_of(x):
+    inner = (x[1:] + x[:-1]) / 2
+    return np.concatenate([[2 * x[0] - inner[0]], inner, [2 * x[-1] - inner[-1]]])
+
+
+def test_rollouts_have_the_datas_coordinates_and_call_axes_and_fields_what_the_data_do(own_axes):
+    need("NetCDF-C")
+    rolled(own_axes, "--task", "air", "-o", "air-out.h5")
+    rolled(own_axes, "--task", "air", "-o", "air-out.nc")
+    rolled(own_axes, "--task", "pipe", "-o", "pipe-out.h5")
+    with h5py.File(f"{own_axes}/air.h5") as data, h5py.File(f"{own_axes}/air-out.h5") as file, netCDF4.Dataset(f"{own_axes}/air-out.nc") as cf:
+        group = file["0000"]
+        assert [dimension.label for dimension in group["data"].dims] == ["t", "y", "x", "field"] and group.attrs["bc"] == "periodic in x"
+        for axis, name in ((1, "y"), (2, "x")):
+            assert group["data"].dims[axis][0].name == group["truth"].dims[axis][0].name == f"/0000/{name}"
+            for found in (group[name][:], group["grid"][name][:], cf[name][:].filled()):
+                assert np.allclose(found, data[name][:], rtol=1e-6, atol=1e-6)
+        assert np.array_equal(group["x"][:], data["x"][:]) and group["y"].dtype == "f4"  # y is even
+    with h5py.File(f"{own_axes}/pipe.h5") as data, h5py.File(f"{own_axes}/pipe-out.h5") as file:
+        assert np.array_equal(file["x-coordinate"][:], data["s"][:]) and np.array_equal(file["s"][:], data["s"][:])
+        assert [dimension.label for dimension in file["tensor"].dims] == ["trajectory", "t", "s"]
+    for name, fields, axes in (("air", ["c", "T"], ["y", "x"]), ("pipe", ["u"], ["s"])):
+        facts, = json.loads(must("data", "inspect", "--json", f"{own_axes}/{name}-out.h5").stdout)
+        assert facts["fields"] == fields and [axis["axis"] for axis in facts["grid"]] == axes
+        assert ["spacing" in axis for axis in facts["grid"]] == [axis != "y" for axis in axes]
+    assert "along x, 1 to 15.407, unevenly spaced: 0.2 to 2.56784 apart" in must("data", "inspect", f"{own_axes}/air-out.h5").stdout
+
+
+def test_at_another_resolution_coordinates_lie_between_the_datas_by_their_numbers(own_axes):
+    rolled(own_axes, "--task", "pipe", "-r", "40", "-o", "fine.h5")
+    with h5py.File(f"{own_axes}/pipe.h5") as data, h5py.File(f"{own_axes}/fine.h5") as file:
+        places = (np.arange(40) + 0.5) / 2 - 0.5
+        inside = (places >= 0) & (places <= 19)
+        found = file["x-coordinate"][:]
+        assert np.allclose(found[inside], np.interp(places[inside], np.arange(20), data["s"][:])) and (np.diff(found) > 0).all()
+
+
+def plot_at(path, scale, left, width, height, frame=0):
+    with Image.open(path) as image:
+        image.seek(frame)
+        picture = np.array(image.convert("RGB")).astype(int)
+    return picture[PLOT_TOP * scale:(PLOT_TOP + height) * scale, left * scale:(left + width) * scale]
+
+
+def cells_along(edges, pixels):
+    """The cell that each pixel's middle is in, from the smaller coordinates to the larger ones."""
+    low, high = min(edges[0], edges[-1]), max(edges[0], edges[-1])
+    middle = low + (np.arange(pixels) + 0.5) / pixels * (high - low)
+    return np.searchsorted(np.sort(edges), middle) - 1
+
+
+def test_values_lie_at_their_coordinates_with_x_to_the_right(own_axes):
+    """Brightness of the truth's colours rises with the point's number: with x, and against y, whose first row is on top."""
+    rolled(own_axes, "--task", "air", "-o", "still.h5", "--animate", "places")
+    truth = plot_at(f"{own_axes}/places/air-0-c-animation.png", 1, PLOT_LEFT + SIDE + BETWEEN, SIDE, SIDE)
+    with h5py.File(f"{own_axes}/air.h5") as data:
+        columns, rows = cells_along(edges_of(data["x"][:]), SIDE), cells_along(edges_of(data["y"][:]), SIDE)
+    rows = rows[::-1]  # from the top, where y is largest, down
+    rows = 11 - rows   # and y falls with the row's number
+    number = columns + 16 * rows[:, None]
+    colours = {}
+    for value, colour in zip(number.ravel(), truth.reshape(-1, 3)):
+        colours.setdefault(value, set()).add(tuple(colour))
+    assert len(colours) == 16 * 12 and all(len(found) == 1 for found in colours.values())
+    brightness = np.array([sum(min(colours[value])) for value in sorted(colours)])
+    assert (np.diff(brightness[::16]) > 0).all(), "y"
+    assert (np.diff(brightness[::12]) > 0).all(), "x"
+
+
+def test_rows_over_time_lie_at_their_times_and_go_on_beyond_the_data(own_axes):
+    width, height, known, steps = 250, 200, 5, 7
+    rolled(own_axes, "--task", "pipe", "--steps", steps, "-o", "beyond.h5", "--png", "beyond")
+    with h5py.File(f"{own_axes}/beyond.h5") as file:
+        time, s = file["t"][:].astype(float), file["s"][:]
+        assert len(time) == 1 + steps and len(file["truth"][0]) == known
+    truth = plot_at(f"{own_axes}/beyond/pipe-0-u.png", 2, PLOT_LEFT + width + BETWEEN, width, height)
+    prediction = plot_at(f"{own_axes}/beyond/pipe-0-u.png", 2, PLOT_LEFT, width, height)
+    rows, columns = cells_along(edges_of(time), 2 * height)[::-1], cells_along(edges_of(s), 2 * width)
+    white = (truth == 255).all(-1)
+    text = np.s_[:, width - 70:width + 70]
+    blank = np.broadcast_to((rows >= known)[:, None], white.shape).copy()
+    white[text], blank[text] = False, False
+    assert blank.any() and np.array_equal(white, blank) and not (prediction == 255).all(-1).any()
+    for row in range(known):
+        for column in range(20):
+            colours = truth[rows == row][:, columns == column].reshape(-1, 3)
+            assert len(np.unique(colours, axis=0)) == min(len(colours), 1), (row, column)
+    assert Path(own_axes, "beyond/pipe-0-u-profiles.png").exists()

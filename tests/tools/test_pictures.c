@@ -108,7 +108,7 @@ CLAIM(a_field_follows_strides_and_what_is_subtracted) {
         values[i] = i % 3 == 1 ? (float)(i / 3 + 10) : 99.0f;
         minus[i] = i % 3 == 1 ? (float)(10 - i / 3 % 2) : -99.0f; /* differences 0, 2, 2, 4 */
     }
-    const ups_field field = {values + 1, minus + 1, 2, 2, 6, 3};
+    const ups_field field = {values + 1, minus + 1, 2, 2, 6, 3, 0};
     const ups_colour_scale scale = ups_colour_scale_of(UPS_COLOURS_SEQUENTIAL, &field, 1);
     assert_true(scale.low == 0 && scale.high == 4 && !scale.missing);
     ups_figure figure;
@@ -158,6 +158,55 @@ CLAIM(missing_values_are_grey_and_do_not_spoil_the_scale) {
     assert_true(same(at(&figure, 130, 60), sequential(1)));
     assert_true(same(at(&figure, 140 + UPS_PLOT_BAR_GAP + 6, 94), grey)); /* what grey means is beside the scale */
     end(&figure);
+}
+
+CLAIM(uneven_cells_are_as_wide_as_they_are_whichever_way_they_go) {
+    const float values[3] = {0, 0.5f, 1};
+    const double centres[3] = {6, 2, 0}, back[3] = {0, 2, 1};
+    double *edges = ups_axis_edges(centres, 3);
+    assert_true(edges[0] == 8 && edges[1] == 4 && edges[2] == 1 && edges[3] == -1);
+    assert_null(ups_axis_edges(back, 3));
+    assert_null(ups_axis_edges(centres, 1));
+    const ups_field row = {.values = values, .rows = 1, .columns = 3, .column_stride = 1};
+    const ups_field column = {.values = values, .rows = 3, .columns = 1, .row_stride = 1, .known = 2};
+    const ups_colour_scale scale = {.map = UPS_COLOURS_SEQUENTIAL, .low = 0, .high = 1};
+    ups_figure figure;
+    begin(&figure, 150, 150);
+    ups_plot plot = {.area = {20, 20, 90, 10}, .x = {.low = 8, .high = -1, .edges = edges}, .y = {.low = 0, .high = 1}};
+    ups_plot_field(&figure, &plot, &row, &scale);
+    for (int i = 0; i < 90; i++)
+        assert_true(same(at(&figure, 20.5 + i, 25), sequential(i < 40 ? 0 : i < 70 ? 0.5f : 1)));
+    plot =
+        (ups_plot){.area = {20, 40, 10, 90}, .x = {.low = 0, .high = 1}, .y = {.low = -1, .high = 8, .edges = edges}};
+    ups_plot_field(&figure, &plot, &column, &scale);
+    const ups_colour white = {255, 255, 255};
+    for (int i = 0; i < 90; i++)
+        assert_true(same(at(&figure, 25, 40.5 + i), i < 40 ? sequential(0) : i < 70 ? sequential(0.5f) : white));
+    end(&figure);
+    free(edges);
+}
+
+CLAIM(numbers_that_differ_behind_many_digits_stand_without_what_they_have_in_common) {
+    enum { BEHIND = 20 + 40 + UPS_PLOT_BAR_GAP + UPS_PLOT_BAR };
+    ups_figure figures[2];
+    const ups_plot plot = {.area = {20, 40, 40, 100}, .x = {.low = 0, .high = 1}, .y = {.low = 0, .high = 1}};
+    for (int f = 0; f < 2; f++) {
+        const double offset = f ? 101320 : 0;
+        const ups_colour_scale scale = {.map = UPS_COLOURS_SEQUENTIAL, .low = offset, .high = offset + 10};
+        begin(&figures[f], BEHIND + UPS_PLOT_BAR_LABELS + 20, 160);
+        ups_plot_colour_bar(&figures[f], &plot, &scale);
+    }
+    int above = 0;
+    for (int y = 0; y < 160; y++) {
+        for (int x = 0; x < BEHIND + UPS_PLOT_BAR_LABELS + 20; x++) {
+            const bool alike = same(at(&figures[0], x, y), at(&figures[1], x, y));
+            if (y > 34) assert_true(alike);
+            above += !alike;
+        }
+    }
+    assert_true(above > 0);
+    end(&figures[0]);
+    end(&figures[1]);
 }
 
 CLAIM(a_scale_of_nothing_finite_or_of_one_value_can_be_divided_by) {
@@ -308,7 +357,7 @@ CLAIM(profiles_and_latents_are_whole_pictures) {
     ups_error error;
     const ups_latent_picture picture = {"latents", T, 6, 8, latents, x};
     assert_int_equal(ups_draw_latents(&figure, UPS_FIGURE_PNG, &picture, &error), UPS_OK);
-    const ups_field all = {truth, NULL, 1, T * X, 0, 1};
+    const ups_field all = {truth, NULL, 1, T * X, 0, 1, 0};
     const ups_colour_scale scale = ups_colour_scale_of(UPS_COLOURS_DIVERGING, &all, 1);
     float first;
     ups_f16_to_f32(latents, &first, 1);

@@ -1,5 +1,6 @@
 /* `ups data`: what is in simulation files, and one trajectory out of them. */
 #include "base/arena.h"
+#include "base/even.h"
 #include "base/files.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -158,6 +159,16 @@ static json_t *describe_points(const ups_points *points) {
                      (int)points->own, "box", box, "cells", (json_int_t)points->cell_count, "corners", points->corners);
 }
 
+/* The least and the largest distance of neighbours. */
+static json_t *spacing_of(const double *x, int64_t points) {
+    double least = INFINITY, largest = 0;
+    for (int64_t i = 1; i < points; i++) {
+        least = fmin(least, fabs(x[i] - x[i - 1]));
+        largest = fmax(largest, fabs(x[i] - x[i - 1]));
+    }
+    return range_of(least, largest);
+}
+
 static json_t *describe_source(const ups_source *source) {
     static const char *const axes[] = {"x", "y", "z"};
     ups_sample sample;
@@ -171,6 +182,7 @@ static json_t *describe_source(const ups_source *source) {
         const char *name = sample.axis_names[axis] ? sample.axis_names[axis] : axes[axis];
         json_t *facts = json_pack("{s:o, s:I}", "axis", ups_json_printable(name), "points", (json_int_t)points);
         if (x) json_object_set_new(facts, "range", range_of(x[0], x[points - 1]));
+        if (x && points > 2 && !ups_is_even(x, points)) json_object_set_new(facts, "spacing", spacing_of(x, points));
         json_array_append_new(grid, facts);
     }
     const ups_stored_array *stored[UPS_LAYOUT_MAX_ARRAYS];
@@ -280,9 +292,11 @@ static void print_source(const json_t *facts) {
     const json_t *grid = json_object_get(facts, "grid");
     for (size_t i = 0; i < json_array_size(grid); i++) {
         const json_t *axis = json_array_get(grid, i), *range = json_object_get(axis, "range");
+        const json_t *spacing = json_object_get(axis, "spacing");
         printf("  %s  %lld points", i ? "         " : "grid     ", integer_of(axis, "points"));
         printf(" along %s", text_of(axis, "axis"));
         if (range) printf(", %g to %g", entry_of(range, 0), entry_of(range, 1));
+        if (spacing) printf(", unevenly spaced: %g to %g apart", entry_of(spacing, 0), entry_of(spacing, 1));
         printf("\n");
     }
     if (json_object_get(facts, "points")) print_points(json_object_get(facts, "points"));

@@ -30,7 +30,7 @@ static void plot_size(const ups_comparison *c, double side, double *width, doubl
 /* Not finite where the truth is zero. */
 static double nrmse_of(const ups_field *difference, const float *truth) {
     double squares = 0, truth_squares = 0;
-    for (int64_t r = 0; r < difference->rows; r++) {
+    for (int64_t r = 0; r < ups_field_known(difference); r++) {
         for (int64_t c = 0; c < difference->columns; c++) {
             const int64_t at = r * difference->row_stride + c * difference->column_stride;
             const double e = (double)difference->values[at] - truth[at];
@@ -49,15 +49,53 @@ static void name_error(char title[ERROR_TITLE], double nrmse, bool first) {
     if (isfinite(nrmse)) snprintf(title, ERROR_TITLE, first ? "error (nRMSE %.3g)" : "nRMSE %.3g", nrmse);
 }
 
+/* "no truth" in the middle of what is blank: the upper `share` of a plot. */
+static void draw_blank(const ups_figure *figure, const ups_rectangle *area, double share) {
+    const ups_text_style style = {
+        .size = UPS_PLOT_TEXT, .anchor = UPS_TEXT_CENTRE, .colour = ups_plot_soft, .room = area->width};
+    const double height = share * area->height;
+    if (height < 1.5 * UPS_PLOT_TEXT) return;
+    ups_figure_text(figure, area->x + 0.5 * area->width, area->y + 0.5 * height + 0.36 * UPS_PLOT_TEXT, "no truth",
+                    &style);
+}
+
+/* Part of the plot's height above the rows that are known. */
+static double blank_share(const ups_plot *plot, const ups_field *field) {
+    const int64_t known = ups_field_known(field);
+    if (known >= field->rows) return 0;
+    if (!plot->y.edges) return 1 - (double)known / (double)field->rows;
+    return (plot->y.high - plot->y.edges[known]) / (plot->y.high - plot->y.low);
+}
+
 /* One plot of a row, moved on to where the next one goes. */
 static void draw_field(const ups_figure *figure, ups_plot *plot, const ups_field *field, const ups_colour_scale *scale,
                        const char *title, bool with_bar) {
     plot->title = title;
     ups_plot_field(figure, plot, field, scale);
     ups_plot_axes(figure, plot);
+    draw_blank(figure, &plot->area, blank_share(plot, field));
     if (with_bar) ups_plot_colour_bar(figure, plot, scale);
     plot->area.x += plot->area.width + (with_bar ? BAR : UPS_PLOT_RIGHT);
     plot->y.bare = true;
+}
+
+static bool has_truth(const ups_comparison *c) {
+    bool found = false;
+    for (int r = 0; r < c->row_count; r++) found |= c->rows[r].truth != NULL;
+    return c->truth_column || found;
+}
+
+/* Truth and error of a row that has neither, beside the bar of its prediction. */
+static void draw_blanks(const ups_figure *figure, ups_plot *plot, const ups_comparison *c,
+                        const ups_colour_scale *scale, bool first) {
+    for (int error = 0; error < 2; error++) {
+        plot->title = !first ? NULL : error ? "error" : c->truth_name;
+        ups_plot_axes(figure, plot);
+        draw_blank(figure, &plot->area, 1);
+        if (!error) ups_plot_colour_bar(figure, plot, scale);
+        if (error && c->errors) ups_plot_colour_bar(figure, plot, c->errors);
+        plot->area.x += plot->area.width + BAR;
+    }
 }
 
 /* The scale that is given, or one of the fields alone. */
@@ -88,9 +126,11 @@ static void draw_comparison_row(const ups_figure *figure, const ups_comparison *
     }
     shown[0].values = row->prediction;
     shown[1].values = row->truth;
+    shown[1].known = difference.known = row->known;
     /* one scale for both: a prediction that blew up must not hide behind the truth's */
     const ups_colour_scale scale = scale_of(c, c->values, UPS_COLOURS_SEQUENTIAL, shown, row->truth ? 2 : 1);
-    draw_field(figure, &plot, &shown[0], &scale, first ? c->prediction_name : NULL, !row->truth);
+    draw_field(figure, &plot, &shown[0], &scale, first ? c->prediction_name : NULL, !has_truth(c));
+    if (!row->truth && has_truth(c)) draw_blanks(figure, &plot, c, &scale, first);
     if (!row->truth) return;
     draw_field(figure, &plot, &shown[1], &scale, first ? c->truth_name : NULL, true);
 
@@ -108,7 +148,7 @@ void ups_draw_comparison(ups_figure *figure, ups_figure_kind kind, const ups_com
     plot_size(c, c->row_count > 2 ? 160 : c->given_name ? 170 : 200, &width, &height);
     const double left = (c->rows[0].name ? ROW_NAME : 0) + UPS_PLOT_LEFT, top = UPS_PICTURE_TITLE + UPS_PLOT_TOP;
     const double plots =
-        (c->given_name ? width + BAR : 0) + width + BAR + (c->rows[0].truth ? UPS_PLOT_RIGHT + 2 * width + BAR : 0);
+        (c->given_name ? width + BAR : 0) + width + BAR + (has_truth(c) ? UPS_PLOT_RIGHT + 2 * width + BAR : 0);
     ups_figure_begin(figure, kind, fmax(left + plots, NARROWEST),
                      top + (height + BETWEEN) * c->row_count - BETWEEN + UPS_PLOT_BOTTOM);
     ups_draw_title(figure, c->title, c->moment);
@@ -149,7 +189,8 @@ void ups_draw_profiles(ups_figure *figure, ups_figure_kind kind, const ups_profi
         const ups_field lines[2] = {
             {.values = p->profiles[i].truth, .rows = 1, .columns = p->points, .column_stride = p->stride},
             {.values = p->profiles[i].prediction, .rows = 1, .columns = p->points, .column_stride = p->stride}};
-        const ups_colour_scale one = ups_colour_scale_of(UPS_COLOURS_SEQUENTIAL, lines, 2);
+        const bool known = p->profiles[i].truth != NULL;
+        const ups_colour_scale one = ups_colour_scale_of(UPS_COLOURS_SEQUENTIAL, known ? lines : lines + 1, 1 + known);
         range.low = fmin(range.low, one.low);
         range.high = fmax(range.high, one.high);
     }
@@ -168,7 +209,7 @@ void ups_draw_profiles(ups_figure *figure, ups_figure_kind kind, const ups_profi
             .title = p->profiles[i].name,
             .grid = true};
         ups_plot_axes(figure, &plot);
-        for (int truth = 1; truth >= 0; truth--) {
+        for (int truth = p->profiles[i].truth ? 1 : 0; truth >= 0; truth--) {
             use_line(figure, truth);
             ups_plot_line(figure, &plot, p->x, truth ? p->profiles[i].truth : p->profiles[i].prediction, p->points,
                           p->stride);
@@ -194,12 +235,16 @@ static void draw_values(const ups_figure *figure, const ups_plot *plot, const up
 }
 
 static void draw_error(const ups_figure *figure, ups_plot *plot, const ups_curves *c) {
-    const ups_field difference = {c->prediction, c->truth, 1, c->points, 0, c->stride};
+    const ups_field difference = {c->prediction, c->truth, 1, c->points, 0, c->stride, 0};
     char title[ERROR_TITLE];
-    name_error(title, nrmse_of(&difference, c->truth), true);
+    name_error(title, c->truth ? nrmse_of(&difference, c->truth) : NAN, true);
     plot->y = y_axis(&c->errors, NULL);
     plot->title = title;
     ups_plot_axes(figure, plot);
+    if (!c->truth) {
+        draw_blank(figure, &plot->area, 1);
+        return;
+    }
     ups_figure_colour(figure, ups_colour_line(1));
     cairo_set_line_width(figure->cairo, 1.8);
     ups_plot_line(figure, plot, c->x, c->error, c->points, 1);
@@ -212,12 +257,12 @@ void ups_draw_curves(ups_figure *figure, ups_figure_kind kind, const ups_curves 
     plot.x.high = c->x[c->points - 1];
     ups_plot_part(&plot.x.low, &plot.x.high);
     plot.y = y_axis(&c->values, c->y_label);
-    ups_figure_begin(figure, kind, UPS_PLOT_LEFT + WIDTH + (c->truth ? ACROSS : 0) + UPS_PLOT_RIGHT,
+    ups_figure_begin(figure, kind, UPS_PLOT_LEFT + WIDTH + (c->with_error ? ACROSS : 0) + UPS_PLOT_RIGHT,
                      TOP + HEIGHT + UPS_PLOT_BOTTOM);
     ups_draw_title(figure, c->title, c->moment);
     ups_plot_axes(figure, &plot);
     draw_values(figure, &plot, c);
-    if (!c->truth) return;
+    if (!c->with_error) return;
     draw_legend(figure, plot.area.x + WIDTH, TOP - 9);
     plot.area.x += ACROSS;
     draw_error(figure, &plot, c);
@@ -232,7 +277,7 @@ enum { LATENT_STRIP_TOP = LATENT_TOP + LATENT_SIDE + UPS_PLOT_BOTTOM + UPS_PLOT_
 static void draw_strip(const ups_figure *figure, const ups_latent_picture *l, const float *values, double width,
                        const ups_colour_scale *scale) {
     const int64_t token = l->tokens / 2;
-    const ups_field field = {values + token * l->dim, NULL, l->dim, l->times, 1, l->tokens * l->dim};
+    const ups_field field = {values + token * l->dim, NULL, l->dim, l->times, 1, l->tokens * l->dim, 0};
     double first = l->time[0], last = l->time[l->times - 1];
     const double half = 0.5 * (last - first) / (double)(l->times - 1); /* a frame reaches to halfway to the next */
     first -= half;
@@ -256,7 +301,7 @@ ups_status ups_draw_latents(ups_figure *figure, ups_figure_kind kind, const ups_
         return ups_fail(error, UPS_ERR_MEMORY, "no memory for a picture of %lld latents",
                         (long long)(l->times * frame));
     ups_f16_to_f32(l->values, values, (size_t)(l->times * frame));
-    const ups_field all = {values, NULL, l->times, frame, frame, 1};
+    const ups_field all = {values, NULL, l->times, frame, frame, 1, 0};
     ups_colour_scale scale = ups_colour_scale_of(UPS_COLOURS_SEQUENTIAL, &all, 1);
     if (scale.low < 0 && scale.high > 0) scale = ups_colour_scale_of(UPS_COLOURS_DIVERGING, &all, 1);
     int64_t shown[MAPS];
@@ -273,7 +318,7 @@ ups_status ups_draw_latents(ups_figure *figure, ups_figure_kind kind, const ups_
     for (int m = 0; m < maps; m++) {
         const int64_t t = shown[m];
         snprintf(caption, sizeof caption, "t = %.4g", l->time[t]);
-        const ups_field field = {values + t * frame, NULL, l->tokens, l->dim, l->dim, 1};
+        const ups_field field = {values + t * frame, NULL, l->tokens, l->dim, l->dim, 1, 0};
         plot.area.x = UPS_PLOT_LEFT + m * (SIDE + GAP);
         plot.y.bare = m > 0;
         ups_plot_field(figure, &plot, &field, &scale);

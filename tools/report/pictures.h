@@ -12,6 +12,7 @@ typedef struct ups_comparison_row {
     const char *name;        /* "t = 0.5", on the left; NULL: none */
     const float *prediction; /* never NULL */
     const float *truth;      /* NULL: there is none, neither is an error drawn */
+    int64_t known;           /* of the truth, and so of the error, the first rows of the field; 0: all */
     const float *given;      /* what the prediction was made from; NULL: not drawn */
     double nrmse;            /* for the error's title; 0: of what the row shows */
 } ups_comparison_row;
@@ -21,24 +22,25 @@ typedef struct ups_comparison {
     const char *moment;                       /* "t = 0.5", in the upper right corner; NULL: none */
     const char *prediction_name, *truth_name; /* titles of columns */
     const char *given_name;                   /* of a first column that shows the rows' `given`; NULL: no such column */
-    const ups_comparison_row *rows;           /* all with a truth, or none */
+    const ups_comparison_row *rows;           /* without a truth blank in its columns, which are left out if none has */
     int row_count;
     int64_t height, width, row_stride, column_stride;
     ups_axis x, y;
-    bool outside;   /* what is NaN in the truth lies outside of the domain */
-    bool stretched; /* the axes have different units (space and time): the plots' shape is free */
+    bool truth_column; /* truth and error have their columns even if no row has a truth */
+    bool outside;      /* what is NaN in the truth lies outside of the domain */
+    bool stretched;    /* the axes have different units (space and time): the plots' shape is free */
     const ups_colour_scale *values,
         *errors; /* of all rows, and of what else is shown like them; NULL: each row's own */
 } ups_comparison;
 
-/* [given |] prediction [| truth | error], one line a row. Prediction and truth of a row share one scale; the error's is
- * symmetric about zero, and its title gives the row's nRMSE. */
+/* [given |] prediction [| truth | error], one line a row; "no truth" stands where others have one. Prediction and truth
+ * of a row share one scale; the error's is symmetric about zero, and its title gives the row's nRMSE. */
 void ups_draw_comparison(ups_figure *figure, ups_figure_kind kind, const ups_comparison *comparison);
 
 /* A 1D field at several times, prediction over truth: one small plot a time, one scale for all. */
 typedef struct ups_profile {
     const char *name;                /* "t = 0.5" */
-    const float *prediction, *truth; /* (points), `stride` apart */
+    const float *prediction, *truth; /* (points), `stride` apart; truth NULL: there is none */
 } ups_profile;
 
 typedef struct ups_profiles {
@@ -60,6 +62,7 @@ typedef struct ups_curves {
     const char *x_label, *y_label;
     const float *prediction,
         *truth;         /* (points), `stride` apart; truth NULL: there is none, neither is an error drawn */
+    bool with_error;    /* the error has a plot, blank without a truth */
     const float *error; /* prediction − truth, one behind the other */
     ups_colour_scale values, errors; /* what the y axes show at least */
 } ups_curves;

@@ -1,6 +1,7 @@
 #include "tools/report/plot.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 const ups_colour ups_plot_ink = {38, 38, 38}, ups_plot_soft = {85, 85, 85};
@@ -48,13 +49,44 @@ static int axis_ticks(const ups_axis *axis, double pixels, double spacing, doubl
     return count;
 }
 
+/* Numbers that are short in fixed point. */
+static bool is_short(double largest) {
+    return largest < 1e5 && largest >= 1e-3;
+}
+
+/* Where ticks differ behind as many digits as there is room for, numbers stand without what they have in common, which
+ * is returned; else 0. */
+static double take_offset(const ups_axis *axis, const double *ticks, int count, double shown[UPS_PLOT_TICKS]) {
+    const double largest = count > 0 ? fmax(fabs(ticks[0]), fabs(ticks[count - 1])) : 0;
+    const int digits = is_short(largest) ? 4 : 3; /* behind the first one */
+    double offset = 0;
+    const double step = count > 1 ? fabs(ticks[1] - ticks[0]) : 0, span = step * (count - 1);
+    if (!axis->logarithmic && step > 0 && largest > step * pow(10, digits)) {
+        const double unit = pow(10, ceil(log10(span) - 1e-6));
+        offset = floor(fmin(ticks[0], ticks[count - 1]) / unit + 1e-6) * unit;
+    }
+    for (int i = 0; i < count; i++) {
+        shown[i] = ticks[i] - offset;
+        if (fabs(shown[i]) < 1e-3 * step) shown[i] = 0;
+    }
+    return offset;
+}
+
+static void draw_offset(const ups_figure *figure, double x, double y, ups_text_anchor anchor, double offset) {
+    const ups_text_style style = {.size = UPS_PLOT_TEXT, .anchor = anchor, .colour = ups_plot_soft};
+    char text[40];
+    if (offset == 0) return;
+    snprintf(text, sizeof text, "%+.10g", offset);
+    ups_figure_text(figure, x, y, text, &style);
+}
+
 /* Numbers of one axis share their form: fixed point while that is short, else a power of ten each (1e-4, not 1e-04). */
 static void tick_text(const ups_axis *axis, const double *ticks, int count, int index, char text[40]) {
     const double value = ticks[index], step = count > 1 ? ticks[1] - ticks[0] : fabs(axis->high - axis->low);
     const double largest = fmax(fabs(ticks[0]), fabs(ticks[count - 1]));
     if (value == 0 || axis->logarithmic) {
         snprintf(text, 40, "%g", value);
-    } else if (largest >= 1e5 || largest < 1e-3) {
+    } else if (!is_short(largest)) {
         const int digits = (int)fmax(0, ceil(log10(fabs(value) / step) - 1e-6));
         snprintf(text, 40, "%.*e", digits < 4 ? digits : 4, value);
     } else {
@@ -108,18 +140,20 @@ static void draw_x_axis(const ups_figure *figure, const ups_plot *plot) {
     const ups_rectangle *area = &plot->area;
     const double bottom = area->y + area->height;
     const ups_text_style numbers = {.size = UPS_PLOT_TEXT, .anchor = UPS_TEXT_CENTRE, .colour = ups_plot_soft};
-    double ticks[UPS_PLOT_TICKS];
+    double ticks[UPS_PLOT_TICKS], shown[UPS_PLOT_TICKS];
     char text[40];
     const int count = axis_ticks(&plot->x, area->width, 62, ticks);
+    const double offset = take_offset(&plot->x, ticks, count, shown);
     for (int i = 0; i < count && plot->grid; i++)
         line(figure, sharp(ups_plot_x(plot, ticks[i])), bottom, 0, -area->height);
     stroke(figure, grid_colour);
     for (int i = 0; i < count; i++) line(figure, sharp(ups_plot_x(plot, ticks[i])), bottom, 0, tick_length);
     stroke(figure, ups_plot_ink);
     for (int i = 0; i < count && !plot->x.bare; i++) {
-        tick_text(&plot->x, ticks, count, i, text);
+        tick_text(&plot->x, shown, count, i, text);
         ups_figure_text(figure, ups_plot_x(plot, ticks[i]), bottom + tick_length + 13, text, &numbers);
     }
+    if (!plot->x.bare) draw_offset(figure, area->x + area->width, bottom + 37, UPS_TEXT_RIGHT, offset);
     if (!plot->x.label || plot->x.bare) return;
     const ups_text_style style = {.size = UPS_PLOT_TEXT, .anchor = UPS_TEXT_CENTRE, .colour = ups_plot_ink};
     ups_figure_text(figure, area->x + 0.5 * area->width, bottom + 37, plot->x.label, &style);
@@ -131,19 +165,22 @@ static void draw_y_axis(const ups_figure *figure, const ups_plot *plot, bool rig
     const double edge = right ? area->x + area->width : area->x, outward = right ? 1 : -1;
     const ups_text_style numbers = {
         .size = UPS_PLOT_TEXT, .anchor = right ? UPS_TEXT_LEFT : UPS_TEXT_RIGHT, .colour = ups_plot_soft};
-    double ticks[UPS_PLOT_TICKS], widest = 0;
+    double ticks[UPS_PLOT_TICKS], shown[UPS_PLOT_TICKS], widest = 0;
     char text[40];
     const int count = axis_ticks(&plot->y, area->height, 38, ticks);
+    const double offset = take_offset(&plot->y, ticks, count, shown);
     for (int i = 0; i < count && plot->grid; i++)
         line(figure, area->x, sharp(ups_plot_y(plot, ticks[i])), area->width, 0);
     stroke(figure, grid_colour);
     for (int i = 0; i < count; i++) line(figure, edge, sharp(ups_plot_y(plot, ticks[i])), outward * tick_length, 0);
     stroke(figure, ups_plot_ink);
     for (int i = 0; i < count && !plot->y.bare; i++) {
-        tick_text(&plot->y, ticks, count, i, text);
+        tick_text(&plot->y, shown, count, i, text);
         widest = fmax(widest, ups_figure_text(figure, edge + outward * (tick_length + 3),
                                               ups_plot_y(plot, ticks[i]) + 0.36 * UPS_PLOT_TEXT, text, &numbers));
     }
+    if (!plot->y.bare)
+        draw_offset(figure, right ? area->x : area->x - UPS_PLOT_LEFT + 4, area->y - 9, UPS_TEXT_LEFT, offset);
     if (!plot->y.label || plot->y.bare) return;
     const ups_text_style style = {
         .size = UPS_PLOT_TEXT, .anchor = UPS_TEXT_CENTRE, .upward = true, .colour = ups_plot_ink};
@@ -183,10 +220,14 @@ static double value_of(const ups_field *field, int64_t row, int64_t column) {
     return field->minus ? (double)field->values[at] - field->minus[at] : field->values[at];
 }
 
+int64_t ups_field_known(const ups_field *field) {
+    return field->known > 0 ? field->known : field->rows;
+}
+
 ups_colour_scale ups_colour_scale_of(ups_colour_map map, const ups_field *fields, int count) {
     ups_colour_scale scale = {.map = map, .low = INFINITY, .high = -INFINITY};
     for (int f = 0; f < count; f++) {
-        for (int64_t r = 0; r < fields[f].rows; r++) {
+        for (int64_t r = 0; r < ups_field_known(&fields[f]); r++) {
             for (int64_t c = 0; c < fields[f].columns; c++) {
                 const double value = value_of(&fields[f], r, c);
                 if (isfinite(value)) {
@@ -215,15 +256,52 @@ static double mean_of(const ups_field *field, const int64_t row[2], const int64_
     return sum / (double)((row[1] - row[0]) * (column[1] - column[0]));
 }
 
-/* Cells [part[0], part[1]) that pixel `index` of `pixels` covers; there are no more pixels than cells. */
-static void cells_of(int64_t index, int64_t pixels, int64_t cells, int64_t part[2]) {
+double *ups_axis_edges(const double *centres, int64_t count) {
+    if (count < 2) return NULL;
+    const bool rising = centres[1] > centres[0];
+    for (int64_t i = 1; i < count; i++) {
+        if (rising ? !(centres[i] > centres[i - 1]) : !(centres[i] < centres[i - 1])) return NULL;
+    }
+    double *edges = malloc((size_t)(count + 1) * sizeof *edges);
+    if (!edges) return NULL;
+    for (int64_t i = 1; i < count; i++) edges[i] = 0.5 * (centres[i - 1] + centres[i]);
+    edges[0] = 2 * centres[0] - edges[1];
+    edges[count] = 2 * centres[count - 1] - edges[count - 1];
+    return edges;
+}
+
+/* Of cells that are not as wide: the one that the pixel's middle is in, and those whose own middle is in the pixel. */
+static void uneven_cells_of(const ups_axis *axis, int64_t index, int64_t pixels, int64_t cells, int64_t part[2]) {
+    const double sign = axis->edges[cells] > axis->edges[0] ? 1 : -1, width = (axis->high - axis->low) / (double)pixels;
+    const double middle = axis->low + ((double)index + 0.5) * width, half = 0.5 * fabs(width);
+    int64_t first = 0, behind = cells;
+    while (behind - first > 1) {
+        const int64_t between = first + (behind - first) / 2;
+        if (sign * axis->edges[between] <= sign * middle)
+            first = between;
+        else
+            behind = between;
+    }
+    const double *edges = axis->edges;
+    while (first > 0 && fabs(0.5 * (edges[first - 1] + edges[first]) - middle) < half) first--;
+    while (behind < cells && fabs(0.5 * (edges[behind] + edges[behind + 1]) - middle) < half) behind++;
+    part[0] = first;
+    part[1] = behind;
+}
+
+/* Cells [part[0], part[1]) that pixel `index` of `pixels` covers; of even ones there are no less than pixels. */
+static void cells_of(const ups_axis *axis, int64_t index, int64_t pixels, int64_t cells, int64_t part[2]) {
+    if (axis->edges) {
+        uneven_cells_of(axis, index, pixels, cells, part);
+        return;
+    }
     part[0] = index * cells / pixels;
     part[1] = ((index + 1) * cells + pixels - 1) / pixels;
 }
 
-static int64_t pixels_of(const ups_figure *figure, double length, int64_t cells) {
+static int64_t pixels_of(const ups_figure *figure, const ups_axis *axis, double length, int64_t cells) {
     const int64_t room = (int64_t)(figure->density * length);
-    return cells < room ? cells : room;
+    return cells < room && !axis->edges ? cells : room;
 }
 
 /* A surface over the area, its pixels as large as they come out. */
@@ -248,11 +326,12 @@ enum { COLOURS = 256 }; /* steps of a map; the middle of it is one of their ends
 
 void ups_plot_field(const ups_figure *figure, const ups_plot *plot, const ups_field *field,
                     const ups_colour_scale *scale) {
-    const int64_t width = pixels_of(figure, plot->area.width, field->columns),
-                  height = pixels_of(figure, plot->area.height, field->rows);
+    const int64_t width = pixels_of(figure, &plot->x, plot->area.width, field->columns),
+                  height = pixels_of(figure, &plot->y, plot->area.height, field->rows);
     cairo_surface_t *image = cairo_image_surface_create(CAIRO_FORMAT_RGB24, (int)width, (int)height);
     unsigned char *bytes = cairo_image_surface_get_data(image);
-    const bool upward = plot->y.low < plot->y.high;
+    const int64_t known = ups_field_known(field);
+    const bool upward = plot->y.low < plot->y.high || plot->y.edges;
     uint32_t colours[COLOURS + 1];
     for (int i = 0; i <= COLOURS; i++) colours[i] = pixel_of(ups_colour_of(scale->map, (float)i / COLOURS));
     const ups_colour blank = {255, 255, 255};
@@ -260,9 +339,12 @@ void ups_plot_field(const ups_figure *figure, const ups_plot *plot, const ups_fi
     for (int64_t y = 0; y < height && bytes; y++) {
         uint32_t *line = (uint32_t *)(void *)(bytes + y * cairo_image_surface_get_stride(image));
         int64_t row[2], column[2];
-        cells_of(upward ? height - 1 - y : y, height, field->rows, row);
+        cells_of(&plot->y, upward ? height - 1 - y : y, height, field->rows, row);
+        if (row[1] > known) row[1] = known;
         for (int64_t x = 0; x < width; x++) {
-            cells_of(x, width, field->columns, column);
+            line[x] = pixel_of(blank);
+            if (row[0] >= known) continue;
+            cells_of(&plot->x, x, width, field->columns, column);
             const double share = (mean_of(field, row, column) - scale->low) / (scale->high - scale->low);
             line[x] = isfinite(share) ? colours[lrint(COLOURS * fmin(1, fmax(0, share)))] : missing;
         }

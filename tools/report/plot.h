@@ -24,9 +24,15 @@ typedef struct ups_axis {
     double low, high;  /* values at the left and at the right end, or at the bottom and on top; low > high turns it */
     const char *label; /* "x", "time t"; NULL: none */
     bool logarithmic;
-    bool whole; /* it counts things: no ticks between them */
-    bool bare;  /* ticks without numbers or label, for a plot beside one that has them */
+    bool whole;          /* it counts things: no ticks between them */
+    bool bare;           /* ticks without numbers or label, for a plot beside one that has them */
+    const double *edges; /* where the field's cells along it end, one more than there are, in their order; NULL: all are
+                            as wide, the first one at the smaller end of a y axis, on the left of an x axis */
 } ups_axis;
+
+/* Ends of cells around `count` centres: halfway between them, and as far beyond the outer ones. malloc'ed; NULL where
+ * the centres turn back, where there are less than two, and when out of memory. */
+double *ups_axis_edges(const double *centres, int64_t count);
 
 /* "x", or "x (m)" where the data tell the unit (else NULL), into `text`, which is returned. */
 enum { UPS_AXIS_LABEL = 96 };
@@ -53,12 +59,15 @@ int ups_plot_ticks(const ups_axis *axis, int wanted, double ticks[UPS_PLOT_TICKS
 /* Two ends that can be divided by: apart by a little when they are equal, 0 and 1 when they are not finite. */
 void ups_plot_part(double *low, double *high);
 
-/* values[row * row_stride + column * column_stride], of which `minus` is subtracted where it is not NULL. Row 0 lies at
- * the smaller end of the y axis. */
+/* values[row * row_stride + column * column_stride], of which `minus` is subtracted where it is not NULL. Where cells
+ * lie, the axes say. */
 typedef struct ups_field {
     const float *values, *minus;
     int64_t rows, columns, row_stride, column_stride;
+    int64_t known; /* rows that there are values of, the others stay white; 0: all */
 } ups_field;
+
+int64_t ups_field_known(const ups_field *field); /* rows with values */
 
 /* Values of a colour map's ends. */
 typedef struct ups_colour_scale {

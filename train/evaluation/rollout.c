@@ -29,7 +29,45 @@ typedef struct rolling {
     ups_progress *progress;
 } rolling;
 
+/* Whether coordinates are those of a uniform grid but for rounding, to single precision at worst. */
+static bool is_uniform(const double *x, int64_t count) {
+    const double rounding = 5e-7 * fmax(fabs(x[0]), fabs(x[count - 1]));
+    const double step = count > 1 ? (x[count - 1] - x[0]) / (double)(count - 1) : 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (!(fabs(x[0] + (double)i * step - x[i]) <= rounding)) return false;
+    }
+    return true;
+}
+
+/* The coordinate at a place that may lie between two points, or beyond the outer ones: linear in their numbers. */
+static double coordinate_at(const double *x, int64_t count, double place) {
+    const int64_t below = (int64_t)fmin(fmax(floor(place), 0), (double)(count - 2));
+    const double share = place - (double)below;
+    if (share == 0) return x[below];
+    return share == 1 ? x[below + 1] : x[below] + share * (x[below + 1] - x[below]);
+}
+
+/* The domain that the first trajectory's coordinates cover, and where they lie in it. */
+static ups_status find_places(ups_rollouts *out, const ups_sample *sample, ups_error *error) {
+    ups_sample_domain(sample, out->low, out->high);
+    for (int a = 0; a < sample->dims && !sample->points; a++) {
+        const double *x = sample->coordinates[a];
+        const int64_t points = sample->grid[a], cells = out->grid[a];
+        if (!x || points < 2 || is_uniform(x, points)) continue;
+        out->centres[a] = malloc((size_t)cells * sizeof *out->centres[a]);
+        if (!out->centres[a]) return ups_fail(error, UPS_ERR_MEMORY, "no memory for %lld places", (long long)cells);
+        for (int64_t i = 0; i < cells; i++) {
+            const double share = ((double)i + 0.5) / (double)cells;
+            out->centres[a][i] = coordinate_at(x, points, cells == points ? (double)i : share * (double)points - 0.5);
+        }
+        out->low[a] = coordinate_at(x, points, -0.5);
+        out->high[a] = coordinate_at(x, points, (double)points - 0.5);
+    }
+    return UPS_OK;
+}
+
 double ups_rollouts_coordinate(const ups_rollouts *rollouts, int axis, int64_t i) {
+    if (rollouts->centres[axis]) return rollouts->centres[axis][i];
     double share = ((double)i + 0.5) / (double)rollouts->grid[axis];
     return rollouts->low[axis] + share * (rollouts->high[axis] - rollouts->low[axis]);
 }
@@ -76,8 +114,7 @@ static ups_status add_trajectory(void *context, int64_t position, const ups_samp
     ups_trajectory_changes(truth, r->data_frames, r->elements / channels, channels, out->solution);
     if (!r->same_grid) free(truth);
     for (int64_t f = 0; f < out->frames; f++) rollout->time[f] = time_of(r, sample, f);
-    if (out->count == 1) ups_sample_domain(sample, out->low, out->high);
-    return UPS_OK;
+    return out->count == 1 ? find_places(out, sample, error) : UPS_OK;
 }
 
 static ups_status advance(rolling *r, ups_error *error) {
@@ -203,6 +240,7 @@ void ups_rollouts_free(ups_rollouts *rollouts) {
         free(rollouts->list[i].truth);
         free(rollouts->list[i].nrmse);
     }
+    for (int a = 0; a < UPS_MAX_GRID_DIMS; a++) free(rollouts->centres[a]);
     free(rollouts->list);
     free(rollouts->solution);
     *rollouts = (ups_rollouts){0};

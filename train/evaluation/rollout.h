@@ -28,7 +28,8 @@ typedef struct ups_rollouts {
     int64_t given, frames, truth_frames;
     int64_t grid[UPS_MAX_GRID_DIMS], points;
     double low[UPS_MAX_GRID_DIMS], high[UPS_MAX_GRID_DIMS]; /* the domain's edges along each axis */
-    bool *solution; /* (channels): changes in time in the data; all where none does */
+    double *centres[UPS_MAX_GRID_DIMS]; /* (grid[a]) of cells where the data's are unevenly spaced; NULL: even */
+    bool *solution;                     /* (channels): changes in time in the data; all where none does */
     ups_rollout *list;
     int64_t count; /* fewer than asked for where bad samples are skipped */
 } ups_rollouts;
@@ -40,7 +41,8 @@ ups_status ups_rollouts_run(const ups_run_config *config, const ups_tasks *tasks
                             ups_error *error);
 void ups_rollouts_free(ups_rollouts *rollouts);
 
-/* Centre of cell `i` along an axis of the rollouts' grid, in the data's units. */
+/* Centre of cell `i` along an axis of the rollouts' grid, in the data's units. Of an axis that is unevenly spaced: on
+ * the data's own grid its coordinates, at another resolution what lies between them by their numbers. */
 double ups_rollouts_coordinate(const ups_rollouts *rollouts, int axis, int64_t i);
 
 #endif

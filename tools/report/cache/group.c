@@ -1,5 +1,6 @@
 #include "tools/report/cache/group.h"
 
+#include "base/even.h"
 #include "base/system/cancel.h"
 #include "tools/report/cache/charts.h"
 #include "tools/report/cache/facts.h"
@@ -122,15 +123,6 @@ static ups_status write_compression(ups_html *html, const ups_cache_group *group
 
 /* ---- fields ---- */
 
-/* Whether numbers are equally far apart; those of a file are rounded. */
-static bool is_even(const double *values, int64_t count) {
-    double step = count > 1 ? (values[count - 1] - values[0]) / (double)(count - 1) : 0;
-    for (int64_t i = 0; i < count && step != 0; i++) {
-        if (!(fabs(values[i] - values[0] - step * (double)i) <= 0.01 * fabs(step))) return false;
-    }
-    return step != 0;
-}
-
 /* From half a step before the first of some numbers to half a step behind the last. */
 static ups_axis axis_between(double first, double last, int64_t count, const char *label) {
     const double half = 0.5 * (last - first) / (double)(count > 1 ? count - 1 : 1);
@@ -140,7 +132,7 @@ static ups_axis axis_between(double first, double last, int64_t count, const cha
 /* The y axis of a field over space and time: times where they are evenly spaced, else the frames' numbers. */
 static ups_axis time_axis(const ups_reconstruction *r, char label[UPS_AXIS_LABEL]) {
     const int64_t first = r->frame[0], last = r->frame[r->frames - 1];
-    if (is_even(r->time + first, last - first + 1))
+    if (ups_is_even(r->time + first, last - first + 1))
         return axis_between(r->time[first], r->time[last], r->frames,
                             ups_axis_label(label, "time t", r->task->geometry.time_units));
     ups_axis axis = axis_between((double)first, (double)last, r->frames, "frame");
@@ -155,7 +147,7 @@ static ups_axis grid_axis(const ups_sample *geometry, int a, char label[UPS_AXIS
     const char *name = geometry->axis_names[a] ? geometry->axis_names[a] : usual[a];
     const double *x = geometry->coordinates[a];
     const int64_t count = geometry->grid[a];
-    if (x && is_even(x, count))
+    if (x && ups_is_even(x, count))
         return axis_between(x[0], x[count - 1], count, ups_axis_label(label, name, geometry->axis_units[a]));
     return (ups_axis){
         .low = -0.5, .high = (double)count - 0.5, .label = ups_axis_label(label, name, "grid point"), .whole = true};

@@ -4,7 +4,6 @@
 #include "base/system/cancel.h"
 #include "tools/report/animation.h"
 #include "tools/report/rollouts/subject.h"
-#include "tools/rollout_facts.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +29,7 @@ static bool has_truth(const film *f) {
 
 static ups_status choose_frames(film *f, int rate, ups_error *error) {
     const ups_rollouts *r = f->subject->rollouts;
-    const int64_t first = r->given - 1, last = ups_rollout_shown_frames(r) - 1, all = last - first + 1;
+    const int64_t first = r->given - 1, last = r->frames - 1, all = last - first + 1;
     int64_t most = USUAL_FASTEST * SECONDS;
     if (rate > 0 || all < most) most = all;
     f->frames = malloc((size_t)(most > 0 ? most : 1) * sizeof *f->frames);
@@ -79,18 +78,19 @@ static ups_status find_scales(film *f, const ups_field *like, ups_error *error) 
     ups_field *values = malloc((size_t)f->count * 3 * sizeof *values);
     if (!values) return ups_fail(error, UPS_ERR_MEMORY, "no memory for an animation of %d frames", f->count);
     ups_field *differences = values + 2 * (size_t)f->count;
-    int count = 0;
+    int count = 0, known = 0;
     for (int i = 0; i < f->count; i++) {
         ups_field prediction = *like, truth = *like;
         prediction.values = ups_rollout_frame(f->subject, rollout->prediction, f->frames[i]);
-        differences[i] = values[count++] = prediction;
-        if (!has_truth(f)) continue;
-        truth.values = ups_rollout_frame(f->subject, rollout->truth, f->frames[i]);
+        values[count++] = prediction;
+        truth.values = ups_rollout_truth(f->subject, f->frames[i]);
+        if (!truth.values) continue;
         values[count++] = truth;
-        differences[i].minus = truth.values;
+        differences[known] = prediction;
+        differences[known++].minus = truth.values;
     }
     f->values = ups_colour_scale_of(UPS_COLOURS_SEQUENTIAL, values, count);
-    f->errors = ups_colour_scale_of(UPS_COLOURS_DIVERGING, differences, f->count);
+    f->errors = ups_colour_scale_of(UPS_COLOURS_DIVERGING, differences, known);
     free(values);
     return UPS_OK;
 }
@@ -106,17 +106,16 @@ static void draw_curves(film *f, int64_t frame, const char *moment, ups_figure *
                          .x = f->x,
                          .points = points,
                          .stride = stride,
-                         .x_label = ups_rollout_space_axis(s->rollouts, 0, label).label,
+                         .x_label = ups_rollout_space_axis(s, 0, label).label,
                          .y_label = s->field,
                          .prediction = ups_rollout_frame(s, s->rollout->prediction, frame),
+                         .truth = ups_rollout_truth(s, frame),
                          .error = f->errors_now,
+                         .with_error = has_truth(f),
                          .values = f->values,
                          .errors = f->errors};
-    if (has_truth(f)) {
-        curves.truth = ups_rollout_frame(s, s->rollout->truth, frame);
-        for (int64_t i = 0; i < points; i++)
-            f->errors_now[i] = curves.prediction[i * stride] - curves.truth[i * stride];
-    }
+    for (int64_t i = 0; i < points && curves.truth; i++)
+        f->errors_now[i] = curves.prediction[i * stride] - curves.truth[i * stride];
     ups_draw_curves(figure, UPS_FIGURE_FRAME, &curves);
 }
 
@@ -125,7 +124,7 @@ static void draw_fields(const film *f, const ups_comparison *like, int64_t frame
     const ups_rollout_subject *s = f->subject;
     char given_name[UPS_GIVEN_NAME];
     const ups_comparison_row row = {.prediction = ups_rollout_frame(s, s->rollout->prediction, frame),
-                                    .truth = has_truth(f) ? ups_rollout_frame(s, s->rollout->truth, frame) : NULL,
+                                    .truth = ups_rollout_truth(s, frame),
                                     .given = ups_rollout_given(s, given_name)};
     ups_comparison comparison = *like;
     comparison.moment = moment;
@@ -170,7 +169,7 @@ static ups_status make(film *f, ups_error *error) {
     const ups_rollouts *r = f->subject->rollouts;
     char path[UPS_ROLLOUT_PATH];
     if (r->task->geometry.dims == 1) {
-        f->x = ups_rollout_coordinates(r, 0);
+        f->x = ups_rollout_places(f->subject, 0);
         f->errors_now = malloc((size_t)r->points * sizeof *f->errors_now);
         if (!f->x || !f->errors_now) return ups_fail(error, UPS_ERR_MEMORY, "no memory for an animation");
     }

@@ -8,7 +8,8 @@ enum { UPS_ANIMATION_FASTEST = 60 }; /* frames a second that may be asked for */
 
 /* For every trajectory and every field that changes in time TASK-ID-FIELD-animation.png in `directory` (made when
  * absent), from the last given frame to the last predicted one: fields side by side in 2D, of the middle plane along
- * the last axis in 3D, curves in 1D. Scales and axes hold all frames, and stay. Without a truth: the prediction alone.
+ * the last axis in 3D, curves in 1D. Scales and axes hold all frames, and stay. Without a truth: the prediction alone;
+ * where it ends, the other plots are blank.
  *
  * With `rate` every frame is shown, so many a second. With 0 all of it takes about five seconds, at 10 to 30 frames a
  * second; of more frames than that some are chosen. The last one stays for a second. What has one predicted frame

@@ -2,7 +2,6 @@
 
 #include "base/even.h"
 #include "tools/report/rollouts/subject.h"
-#include "tools/rollout_facts.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -25,9 +24,16 @@ static ups_status publish(const ups_rollout_subject *s, ups_figure *figure, cons
     return ups_figure_publish(figure, path, error);
 }
 
-/* The first `frames` frames as rows: half an interval beyond the outer ones. */
-static ups_axis time_axis(const ups_rollout_subject *s, int64_t frames, char label[UPS_AXIS_LABEL]) {
+/* All frames as rows: half an interval beyond the outer ones. `edges`, malloc'ed, where they are no even ones. */
+static ups_axis time_axis(const ups_rollout_subject *s, char label[UPS_AXIS_LABEL], double **edges) {
     const double *time = s->rollout->time;
+    const int64_t frames = s->rollouts->frames;
+    *edges = ups_is_even(time, frames) ? NULL : ups_axis_edges(time, frames);
+    if (*edges)
+        return (ups_axis){.low = (*edges)[0],
+                          .high = (*edges)[frames],
+                          .label = ups_axis_label(label, "time t", s->rollouts->task->geometry.time_units),
+                          .edges = *edges};
     double half = frames > 1 ? 0.5 * (time[frames - 1] - time[0]) / (double)(frames - 1) : 0.5;
     return (ups_axis){.low = time[0] - half,
                       .high = time[frames - 1] + half,
@@ -40,20 +46,22 @@ static void name_time(const ups_rollout_subject *s, int64_t frame, char name[NAM
     snprintf(name, NAME_BYTES, "t = %.4g%s%s", s->rollout->time[frame], units ? " " : "", units ? units : "");
 }
 
-/* At most `maximum` frames of `frames`, evenly spaced, from the first predicted one to the last. */
-static int choose_frames(const ups_rollouts *r, int64_t frames, int maximum, int64_t *chosen) {
-    return frames <= r->given ? 0 : (int)ups_even_choice(r->given, frames - 1, maximum, true, chosen);
+/* At most `maximum` frames, evenly spaced, from the first predicted one to the last. */
+static int choose_frames(const ups_rollouts *r, int maximum, int64_t *chosen) {
+    return r->frames <= r->given ? 0 : (int)ups_even_choice(r->given, r->frames - 1, maximum, true, chosen);
 }
 
 /* ---- 1D -------------------------------------------------------------------------------------------------------- */
 
 static ups_status draw_space_time(const ups_rollout_subject *s, ups_error *error) {
     const ups_rollouts *r = s->rollouts;
-    const int64_t channels = r->task->geometry.channels, frames = ups_rollout_shown_frames(r);
+    const int64_t channels = r->task->geometry.channels;
     char labels[2][UPS_AXIS_LABEL];
+    double *edges;
     ups_comparison_row row = {.prediction = ups_rollout_frame(s, s->rollout->prediction, 0)};
     if (r->truth_frames > 0) {
-        row.truth = ups_rollout_frame(s, s->rollout->truth, 0);
+        row.truth = ups_rollout_truth(s, 0);
+        row.known = r->truth_frames;
         row.nrmse = s->rollout->nrmse[s->channel]; /* without frames that were given */
     }
     ups_comparison comparison = {.title = s->title,
@@ -61,15 +69,16 @@ static ups_status draw_space_time(const ups_rollout_subject *s, ups_error *error
                                  .truth_name = "truth",
                                  .rows = &row,
                                  .row_count = 1,
-                                 .height = frames,
+                                 .height = r->frames,
                                  .width = r->points,
                                  .row_stride = r->points * channels,
                                  .column_stride = channels,
-                                 .x = ups_rollout_space_axis(r, 0, labels[0]),
-                                 .y = time_axis(s, frames, labels[1]),
+                                 .x = ups_rollout_space_axis(s, 0, labels[0]),
+                                 .y = time_axis(s, labels[1], &edges),
                                  .stretched = true};
     ups_figure figure;
     ups_draw_comparison(&figure, kind_of(s), &comparison);
+    free(edges);
     return publish(s, &figure, "", error);
 }
 
@@ -78,21 +87,21 @@ static ups_status draw_profiles(const ups_rollout_subject *s, ups_error *error) 
     const ups_rollouts *r = s->rollouts;
     int64_t chosen[MAXIMUM_PROFILES];
     ups_profile profiles[MAXIMUM_PROFILES];
-    int count = choose_frames(r, r->truth_frames, MAXIMUM_PROFILES, chosen);
+    int count = choose_frames(r, MAXIMUM_PROFILES, chosen);
     if (count < 1) return UPS_OK;
-    double *x = ups_rollout_coordinates(r, 0);
+    double *x = ups_rollout_places(s, 0);
     if (!x) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a picture of %lld points", (long long)r->points);
     for (int i = 0; i < count; i++) {
         name_time(s, chosen[i], names[i]);
         profiles[i] = (ups_profile){.name = names[i],
                                     .prediction = ups_rollout_frame(s, s->rollout->prediction, chosen[i]),
-                                    .truth = ups_rollout_frame(s, s->rollout->truth, chosen[i])};
+                                    .truth = ups_rollout_truth(s, chosen[i])};
     }
     ups_profiles picture = {.title = s->title,
                             .x = x,
                             .points = r->points,
                             .stride = r->task->geometry.channels,
-                            .x_label = ups_rollout_space_axis(r, 0, label).label,
+                            .x_label = ups_rollout_space_axis(s, 0, label).label,
                             .y_label = s->field,
                             .profiles = profiles,
                             .count = count};
@@ -107,19 +116,18 @@ static ups_status draw_profiles(const ups_rollout_subject *s, ups_error *error) 
 static ups_status draw_frames(const ups_rollout_subject *s, ups_error *error) {
     char names[MAXIMUM_ROWS][NAME_BYTES], given_name[UPS_GIVEN_NAME], labels[2][UPS_AXIS_LABEL];
     const ups_rollouts *r = s->rollouts;
-    const bool truth = r->truth_frames > 0;
     const float *given = ups_rollout_given(s, given_name);
     int64_t chosen[MAXIMUM_ROWS];
     ups_comparison_row rows[MAXIMUM_ROWS];
-    int count = choose_frames(r, ups_rollout_shown_frames(r), MAXIMUM_ROWS, chosen);
+    int count = choose_frames(r, MAXIMUM_ROWS, chosen);
     if (count < 1) return UPS_OK;
     for (int i = 0; i < count; i++) {
         name_time(s, chosen[i], names[i]);
         rows[i] = (ups_comparison_row){.name = r->frames > 2 ? names[i] : NULL,
                                        .prediction = ups_rollout_frame(s, s->rollout->prediction, chosen[i]),
-                                       .truth = truth ? ups_rollout_frame(s, s->rollout->truth, chosen[i]) : NULL,
+                                       .truth = ups_rollout_truth(s, chosen[i]),
                                        .given = given,
-                                       .nrmse = truth ? ups_rollout_frame_nrmse(s, chosen[i]) : 0};
+                                       .nrmse = ups_rollout_frame_nrmse(s, chosen[i])};
     }
     ups_comparison comparison = ups_rollout_frames_comparison(s, labels);
     comparison.given_name = given ? given_name : NULL;

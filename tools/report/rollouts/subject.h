@@ -5,10 +5,17 @@
 #include "tools/report/pictures.h"
 #include "train/evaluation/rollout.h"
 
+/* Which of the grid's axes goes to the right, which up, and across which in 3D the middle plane is shown. */
+typedef struct ups_rollout_view {
+    int right, up, across;
+    double *edges[UPS_MAX_GRID_DIMS]; /* of each axis's cells where they are no even ones that rise; else NULL */
+} ups_rollout_view;
+
 typedef struct ups_rollout_subject {
     const ups_rollouts *rollouts;
     const ups_rollout *rollout;
     const ups_rollout *on_points; /* what `rollout` was drawn from where points lie anywhere; else NULL */
+    const ups_rollout_view *view;
     int64_t channel;
     const char *directory, *field;
     ups_html *page; /* that pictures go to; NULL: they are files */
@@ -37,13 +44,13 @@ ups_status ups_rollout_each_subject(const ups_rollout_drawings *drawings, const 
 enum { UPS_ROLLOUT_PATH = 4096 };
 void ups_rollout_picture_path(const ups_rollout_subject *subject, const char *kind, char path[UPS_ROLLOUT_PATH]);
 
-/* The field in a frame of the rollout's prediction or truth; in 3D in the middle plane along z. Points are `channels`
- * apart along the last axis. */
+/* The field in a frame of the rollout's prediction or truth; in 3D in the middle plane. Points are `channels` apart
+ * along the last axis. */
 const float *ups_rollout_frame(const ups_rollout_subject *subject, const float *frames, int64_t frame);
 /* nRMSE of a frame of points that lie anywhere, which the picture's own cells would give another one; 0 of a grid. */
 double ups_rollout_frame_nrmse(const ups_rollout_subject *subject, int64_t frame);
-/* Frames that there are to be shown: with a truth, where there is any. */
-int64_t ups_rollout_shown_frames(const ups_rollouts *rollouts);
+/* The same of the truth; NULL where the data have no such frame. */
+const float *ups_rollout_truth(const ups_rollout_subject *subject, int64_t frame);
 
 /* A comparison of frames in 2D, or of planes in 3D, without its rows. `labels` hold what the axes say. */
 ups_comparison ups_rollout_frames_comparison(const ups_rollout_subject *subject, char labels[2][UPS_AXIS_LABEL]);
@@ -52,6 +59,9 @@ ups_comparison ups_rollout_frames_comparison(const ups_rollout_subject *subject,
 enum { UPS_GIVEN_NAME = 64 };
 const float *ups_rollout_given(const ups_rollout_subject *subject, char name[UPS_GIVEN_NAME]);
 
-ups_axis ups_rollout_space_axis(const ups_rollouts *rollouts, int axis, char label[UPS_AXIS_LABEL]);
+/* An axis of the grid, in the data's units; of coordinates that turn back, points by their numbers. */
+ups_axis ups_rollout_space_axis(const ups_rollout_subject *subject, int axis, char label[UPS_AXIS_LABEL]);
+/* Places of the points along it, malloc'ed; NULL when out of memory. */
+double *ups_rollout_places(const ups_rollout_subject *subject, int axis);
 
 #endif
