@@ -6,6 +6,7 @@
 #include "tools/report/cache/facts.h"
 #include "tools/report/pictures.h"
 #include "tools/report/rollouts/raster.h"
+#include "tools/report/rollouts/subject.h"
 #include "train/networks.h"
 #include <math.h>
 #include <stdio.h>
@@ -141,30 +142,57 @@ static ups_axis time_axis(const ups_reconstruction *r, char label[UPS_AXIS_LABEL
     return axis;
 }
 
-/* An axis of the grid: coordinates where they are evenly spaced, else the points' numbers. */
-static ups_axis grid_axis(const ups_sample *geometry, int a, char label[UPS_AXIS_LABEL]) {
+/* From one point of the grid to the next along an axis, in numbers. */
+static int64_t stride_of(const ups_sample *geometry, int axis) {
+    int64_t stride = geometry->channels;
+    for (int a = axis + 1; a < geometry->dims; a++) stride *= geometry->grid[a];
+    return stride;
+}
+
+static const char *name_of_axis(const ups_sample *geometry, int a) {
     static const char *const usual[] = {"x", "y", "z"};
-    const char *name = geometry->axis_names[a] ? geometry->axis_names[a] : usual[a];
+    return geometry->axis_names[a] ? geometry->axis_names[a] : usual[a];
+}
+
+/* An axis of the grid: coordinates where there are any that do not turn back, else the points' numbers. `edges`,
+ * malloc'ed, where cells are no even ones that rise. */
+static ups_axis grid_axis(const ups_sample *geometry, int a, char label[UPS_AXIS_LABEL], double **edges) {
+    const char *name = name_of_axis(geometry, a);
     const double *x = geometry->coordinates[a];
     const int64_t count = geometry->grid[a];
-    if (x && ups_is_even(x, count))
-        return axis_between(x[0], x[count - 1], count, ups_axis_label(label, name, geometry->axis_units[a]));
+    const bool even = x && ups_is_even(x, count);
+    *edges = x && !(even && x[0] < x[count - 1]) ? ups_axis_edges(x, count) : NULL;
+    if (*edges)
+        return (ups_axis){.low = fmin((*edges)[0], (*edges)[count]),
+                          .high = fmax((*edges)[0], (*edges)[count]),
+                          .label = ups_axis_label(label, name, geometry->axis_units[a]),
+                          .edges = *edges};
+    if (even) return axis_between(x[0], x[count - 1], count, ups_axis_label(label, name, geometry->axis_units[a]));
     return (ups_axis){
         .low = -0.5, .high = (double)count - 0.5, .label = ups_axis_label(label, name, "grid point"), .whole = true};
 }
 
+/* Of points that lie anywhere, drawn on a grid. */
+static ups_axis raster_axis(const ups_rollouts *raster, int a, char label[UPS_AXIS_LABEL]) {
+    return (ups_axis){.low = raster->low[a],
+                      .high = raster->high[a],
+                      .label = ups_axis_label(label, name_of_axis(&raster->task->geometry, a), NULL)};
+}
+
 /* One field read back, as it was, and the error: a row a frame (2D), or over space and time (1D). Of three axes the
- * middle of the last is shown. */
+ * middle of one is shown. */
 static void write_field(ups_html *html, const ups_reconstruction *r, const ups_rollouts *raster, int64_t channel) {
     const ups_sample *geometry = &r->task->geometry;
     const int64_t channels = geometry->channels, points = ups_task_points(r->task);
-    const int64_t depth = geometry->dims == 3 ? geometry->grid[2] : 1, offset = channel + depth / 2 * channels;
+    const ups_rollout_view view = ups_rollout_view_of(geometry);
+    const int64_t plane = geometry->dims == 3 ? geometry->grid[view.across] / 2 * stride_of(geometry, view.across) : 0;
     const bool line = geometry->dims == 1;
     ups_comparison_row rows[FRAMES_2D];
     char names[FRAMES_2D][48], title[160], labels[2][UPS_AXIS_LABEL];
+    double *edges[2] = {NULL, NULL};
     const int count = line ? 1 : (int)r->frames;
     for (int f = 0; f < count; f++) {
-        const int64_t at = f * points * channels + offset;
+        const int64_t at = f * points * channels + plane + channel;
         const char *units = geometry->time_units;
         snprintf(names[f], sizeof names[f], "t = %.4g%s%s", r->time[r->frame[f]], units ? " " : "", units ? units : "");
         rows[f] = (ups_comparison_row){.name = !line && geometry->times > 1 ? names[f] : NULL,
@@ -177,22 +205,21 @@ static void write_field(ups_html *html, const ups_reconstruction *r, const ups_r
                                  .truth_name = "field",
                                  .rows = rows,
                                  .row_count = count,
-                                 .height = line ? r->frames : geometry->grid[1],
-                                 .width = geometry->grid[0],
-                                 .row_stride = line ? points * channels : depth * channels,
-                                 .column_stride = line ? channels : geometry->grid[1] * depth * channels,
-                                 .x = grid_axis(geometry, 0, labels[0]),
-                                 .y = line ? time_axis(r, labels[1]) : grid_axis(geometry, 1, labels[1]),
+                                 .height = line ? r->frames : geometry->grid[view.up],
+                                 .width = geometry->grid[view.right],
+                                 .row_stride = line ? points * channels : stride_of(geometry, view.up),
+                                 .column_stride = stride_of(geometry, view.right),
+                                 .x = grid_axis(geometry, view.right, labels[0], &edges[0]),
                                  .stretched = line};
+    comparison.y = line ? time_axis(r, labels[1]) : grid_axis(geometry, view.up, labels[1], &edges[1]);
     if (raster) {
-        comparison.x.low = raster->low[0], comparison.x.high = raster->high[0];
-        comparison.y.low = raster->low[1], comparison.y.high = raster->high[1];
-        comparison.x.label = "x", comparison.y.label = "y";
-        comparison.x.whole = comparison.y.whole = false;
+        comparison.x = raster_axis(raster, view.right, labels[0]);
+        comparison.y = raster_axis(raster, view.up, labels[1]);
         comparison.outside = true;
     }
     ups_figure figure;
     ups_draw_comparison(&figure, UPS_FIGURE_SVG, &comparison);
+    for (int a = 0; a < 2; a++) free(edges[a]);
     snprintf(title + strlen(title), sizeof title - strlen(title), ": read back, as it was, and the error");
     ups_figure_embed(&figure, html, "picture", title);
 }

@@ -81,18 +81,19 @@ static int take_axis(const ups_sample *geometry, bool *free, const char *const n
     return axis;
 }
 
-/* x to the right and y up where the data call axes so, else the first to the right and the second up. */
-static void choose_axes(const ups_sample *geometry, ups_rollout_view *view) {
+ups_rollout_view ups_rollout_view_of(const ups_sample *geometry) {
     static const char *const right[4] = {"x", "lon", "longitude", "x"}, *const up[4] = {"y", "lat", "latitude", "y"},
                              *const high[4] = {"z", "height", "level", "depth"};
     bool free[UPS_MAX_GRID_DIMS] = {true, true, true};
+    ups_rollout_view view = {0};
     const int named_up = axis_named(geometry, free, up), named_high = axis_named(geometry, free, high);
     const int kept = named_up >= 0 ? named_up : named_high; /* which is not to go to the right */
     if (kept >= 0 && geometry->dims > 1) free[kept] = false;
-    view->right = take_axis(geometry, free, right);
+    view.right = take_axis(geometry, free, right);
     if (kept >= 0 && geometry->dims > 1) free[kept] = true;
-    view->up = take_axis(geometry, free, geometry->dims == 2 && named_up < 0 ? high : up);
-    view->across = take_axis(geometry, free, high);
+    view.up = take_axis(geometry, free, geometry->dims == 2 && named_up < 0 ? high : up);
+    view.across = take_axis(geometry, free, high);
+    return view;
 }
 
 /* False when out of memory. */
@@ -195,8 +196,7 @@ static void name_subject(ups_rollout_subject *s) {
 /* Every field of one trajectory that changes in time. */
 static ups_status draw_fields(const ups_rollout_drawings *drawings, const ups_rollouts *rollouts, int64_t index,
                               const ups_rollout *on_points, ups_rollout_draw draw, ups_error *error) {
-    ups_rollout_view view = {0};
-    choose_axes(&rollouts->task->geometry, &view);
+    ups_rollout_view view = ups_rollout_view_of(&rollouts->task->geometry);
     ups_status status = find_edges(rollouts, &view) ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     for (int64_t c = 0; c < rollouts->task->geometry.channels && status == UPS_OK; c++) {
         if (!rollouts->solution[c]) continue;

@@ -11,6 +11,10 @@ typedef struct ups_rollout_view {
     double *edges[UPS_MAX_GRID_DIMS]; /* of each axis's cells where they are no even ones that rise; else NULL */
 } ups_rollout_view;
 
+/* Of a grid whose axes have these names: x to the right and y up where they are called so (lon and lat likewise), else
+ * the first to the right and the second up. Without edges. */
+ups_rollout_view ups_rollout_view_of(const ups_sample *geometry);
+
 typedef struct ups_rollout_subject {
     const ups_rollouts *rollouts;
     const ups_rollout *rollout;
