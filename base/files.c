@@ -25,6 +25,11 @@ bool ups_path_exists(const char *path) {
     return stat(path, &info) == 0;
 }
 
+bool ups_path_is_same(const char *one, const char *other) {
+    struct stat a, b;
+    return stat(one, &a) == 0 && stat(other, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
 bool ups_errno_is_absent(int number) {
     return number == ENOENT || number == ENOTDIR;
 }

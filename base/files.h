@@ -10,6 +10,8 @@
 #include <stdio.h>
 
 bool ups_path_exists(const char *path);
+/* Both name the same file, also through links of either kind. */
+bool ups_path_is_same(const char *one, const char *other);
 /* From the root; "" stays. Free with free(); NULL: no memory. */
 char *ups_path_absolute(const char *path);
 /* Nothing has this name. Where the system does not tell (no rights, a failing disk) neither this nor ups_path_exists is

@@ -58,11 +58,12 @@ static bool put_fact(void *context, const char *name, const char *text) {
 
 /* ---- dimensions -------------------------------------------------------------------------------------------------- */
 
-/* A name that CF permits: letters, digits and underscores. */
+/* A name that CF permits: letters, digits and underscores. It leaves room for "_truth" and what tells it apart. */
 static void clean_name(const char *name, char clean[NAME]) {
+    enum { REST = 64 };
     size_t length = 0;
     if (!isalpha((unsigned char)name[0])) clean[length++] = 'v';
-    for (const char *c = name; *c && length + 8 < NAME; c++)
+    for (const char *c = name; *c && length + REST < NAME; c++)
         clean[length++] = (char)(isalnum((unsigned char)*c) ? *c : '_');
     clean[length] = '\0';
 }
@@ -181,19 +182,31 @@ static bool write_field(writing *w, int variable, size_t trajectory, int64_t fra
     return did(w, nc_put_vara_float(w->file, variable, start, count, room));
 }
 
-/* Names of the fields' variables: (channels), and as many of the truth's. Free with free(). */
+/* Puts underscores behind the last of `count` names while another of them, or what the file has, is called so. */
+static void tell_apart(const writing *w, char (*names)[NAME], int64_t count) {
+    char *last = names[count - 1];
+    make_free(w, last);
+    for (int64_t other = 0; other < count - 1 && strlen(last) + 2 < NAME;) {
+        if (strcmp(names[other++], last) != 0) continue;
+        strcat(last, "_");
+        make_free(w, last);
+        other = 0;
+    }
+}
+
+/* Names of the fields' variables: (channels), and as many of the truth's, behind those of all fields: a field may be
+ * called u_truth beside u. Free with free(). */
 static char (*name_fields(writing *w))[NAME] {
     const ups_source *source = w->rollouts->task->source;
     int64_t channels = w->rollouts->task->geometry.channels;
     char(*names)[NAME] = calloc(2 * (size_t)channels, sizeof *names);
     for (int64_t c = 0; names && c < channels; c++) {
         clean_name(source->channel_names[c], names[c]);
-        make_free(w, names[c]);
-        for (int64_t other = 0; other < c; other++) {
-            if (strcmp(names[other], names[c]) == 0) snprintf(names[c], NAME, "field_%lld", (long long)c);
-        }
+        tell_apart(w, names, c + 1);
+    }
+    for (int64_t c = 0; names && c < channels; c++) {
         snprintf(names[channels + c], NAME, "%.*s_truth", NAME - 8, names[c]);
-        make_free(w, names[channels + c]);
+        tell_apart(w, names, channels + c + 1);
     }
     return names;
 }

@@ -15,7 +15,8 @@ typedef enum ups_export_format {
 
 typedef struct ups_export_request {
     ups_export_format format;
-    const char *path;       /* replaced when it is a file; a directory that is there already is refused */
+    const char *
+        path; /* replaced when it is a file, which the command asks for; a directory that is there already is refused */
     const int64_t *samples; /* (sample_count) indices to write, in this order; NULL: all */
     int64_t sample_count;
     void (*progress)(void *context, int64_t done, int64_t samples); /* as rows are written; may be NULL */

@@ -98,7 +98,7 @@ def link(place, name, target):
 
 def read(place, path):
     out = os.path.join(place, "out.npy")
-    must("data", "dump", path, "--sample", str(COUNT - 1), "-o", out)
+    must("data", "dump", path, "--sample", str(COUNT - 1), "--force", "-o", out)
     return np.load(out)[..., 0]
 
 
@@ -240,7 +240,7 @@ def test_prefixes_of_the_environment_lead_nowhere_else(place):
         prefix = {**os.environ, variable: os.path.join(place, "outside")}
         out = os.path.join(place, "out.npy")
         one_sentence(ups("data", "dump", path, "-o", out, env=prefix), re.escape(path), variable, "unset it")
-        assert ups("data", "dump", other, "-o", out, env=prefix).returncode == 0
+        assert ups("data", "dump", other, "--force", "-o", out, env=prefix).returncode == 0
 
 
 def test_what_is_no_regular_file_is_not_waited_for(place):

@@ -85,7 +85,7 @@ def test_files_are_not_called_damaged_where_descriptors_run_out(runs):
     field = os.path.join(runs.data, "advection.h5")
     met = 0
     for count in range(3, 12):
-        for command in (["data", "inspect", field], ["data", "dump", field, "-o", runs.path("dump.npy")],
+        for command in (["data", "inspect", field], ["data", "dump", field, "--force", "-o", runs.path("dump.npy")],
                         ["train", runs.config("few"), "--plan"]):
             done = limited(resource.RLIMIT_NOFILE, count, *command)
             assert done.returncode in (0, 1, 127), done.stderr
@@ -110,7 +110,7 @@ def test_sources_of_a_virtual_dataset_are_not_called_missing_where_descriptors_r
         file["x-coordinate"], file["t-coordinate"] = np.linspace(0, 1, 32), np.linspace(0, 1, 9)
     out, met = runs.path("virtual.npy"), 0
     for count in range(4, 12):
-        done = limited(resource.RLIMIT_NOFILE, count, "data", "dump", path, "--sample", "11", "-o", out)
+        done = limited(resource.RLIMIT_NOFILE, count, "data", "dump", path, "--sample", "11", "--force", "-o", out)
         if done.returncode == 0:
             assert (np.load(out) == parts).all(), count
             continue

@@ -78,7 +78,7 @@ class Trajectory:
 
     def __init__(self, runs, name, task):
         dump = runs.path(name + ".npy")
-        runs.must("cache", "export", runs.path(name, "cache", task, "train"), "-o", dump)
+        runs.must("cache", "export", runs.path(name, "cache", task, "train"), "--force", "-o", dump)
         self.latents = np.load(dump)[0].astype(float)
         decode = load_file(runs.path(name, "autoencoder.safetensors"))[f"decoder.{task}.patch.weight"].astype(float)
         self.statistics = np.array(json.loads(Path(runs.path(name, "normalisation.json")).read_text())[task]["statistics"]).reshape(-1, 2)
@@ -353,7 +353,7 @@ def test_query_points_can_be_drawn_otherwise_and_are_the_same_in_every_run(runs,
 def latents_of(runs, name):
     runs.must("cache", "build", runs.path(name))
     dump = runs.path(name + ".npy")
-    runs.must("cache", "export", runs.path(name, "cache", "line", "train"), "--format", "npy", "-o", dump)
+    runs.must("cache", "export", runs.path(name, "cache", "line", "train"), "--format", "npy", "--force", "-o", dump)
     return np.load(dump).astype(float)
 
 

@@ -200,7 +200,7 @@ operator: {steps: 3, batch_size: 2, validation_batches: 1}
 
 def dumped(folder, path, layout, sample=0):
     output = os.path.join(folder, "dump.npy")
-    done = ups("data", "dump", os.path.join(folder, path), "--layout", layout, "--sample", sample, "-o", output)
+    done = ups("data", "dump", os.path.join(folder, path), "--layout", layout, "--sample", sample, "--force", "-o", output)
     return np.load(output) if done.returncode == 0 else done.stderr.strip()
 
 
@@ -539,7 +539,7 @@ def test_damaged_npy_files_are_refused_with_one_sentence(scratch):
     path = scratch + "/u.npy"
     for data, sentence in DAMAGED_NPY.items():
         Path(path).write_bytes(data)
-        one_sentence(ups("data", "dump", path, "--layout", "{fields: {u: u}, axes: [sample, time, x]}", "-o", scratch + "/o.npy"), sentence)
+        one_sentence(ups("data", "dump", path, "--layout", "{fields: {u: u}, axes: [sample, time, x]}", "--force", "-o", scratch + "/o.npy"), sentence)
     Path(path).write_bytes(npy(PLAIN, bytes(96)))
     assert dumped(scratch, "u.npy", "{fields: {u: u}, axes: [sample, time, x]}").shape == (3, 1, 4)
 
@@ -568,7 +568,7 @@ def test_damaged_npz_files_are_refused_with_one_sentence(scratch):
         Path(path).write_bytes(data)
         # what begins otherwise is taken for another format
         wanted = sentence if data[:4] == b"PK\3\4" else "is not an HDF5 file"
-        one_sentence(ups("data", "dump", path, "--layout", layout, "-o", scratch + "/o.npy"), wanted)
+        one_sentence(ups("data", "dump", path, "--layout", layout, "--force", "-o", scratch + "/o.npy"), wanted)
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("readme.txt", "no arrays")
@@ -623,7 +623,7 @@ def test_damaged_zarr_stores_are_refused_with_one_sentence(scratch):
         store = Path(scratch, f"{number}.zarr")
         zarr.create_array(store, shape=(4, 3, 8), dtype="f4", chunks=(2, 3, 8))[:] = waves((4, 3, 8))
         damage(store)
-        done = ups("data", "dump", store, "--layout", "{fields: {u: u}, axes: [sample, time, x]}", "-o", scratch + "/o.npy")
+        done = ups("data", "dump", store, "--layout", "{fields: {u: u}, axes: [sample, time, x]}", "--force", "-o", scratch + "/o.npy")
         one_sentence(done, sentence)
 
 
@@ -639,7 +639,7 @@ def test_damaged_shards_are_refused_with_one_sentence(scratch):
     }
     for sentence, data in cases.items():
         shard.write_bytes(data)
-        one_sentence(ups("data", "dump", store, "--layout", "{fields: {u: u}, axes: [sample, time, x]}", "-o", scratch + "/o.npy"), sentence)
+        one_sentence(ups("data", "dump", store, "--layout", "{fields: {u: u}, axes: [sample, time, x]}", "--force", "-o", scratch + "/o.npy"), sentence)
 
 
 @pytest.mark.parametrize("name", ["u.npy", "u.npz", "deflated.npz", "u.zarr/zarr.json", "u.zarr/c/0/0/0"])
@@ -655,7 +655,7 @@ def test_any_damaged_byte_is_read_or_refused_with_one_sentence(scratch, name):
     for _ in range(60):
         at = int(rng.integers(len(sound)))
         path.write_bytes(patched(sound, at, bytes([sound[at] ^ (1 << int(rng.integers(8)))])))
-        done = ups("data", "dump", opened, "--layout", "{fields: {u: u}, axes: [sample, time, x]}", "-o", scratch + "/o.npy")
+        done = ups("data", "dump", opened, "--layout", "{fields: {u: u}, axes: [sample, time, x]}", "--force", "-o", scratch + "/o.npy")
         if done.returncode != 0:
             one_sentence(done)
 

@@ -36,7 +36,7 @@ def test_zarr_python_reads_and_writes_with_the_installed_plug_in(scratch):
         make_cache(cache, *options)
         read = read_group(cache)["latent"][:]
         npy, hdf5 = os.path.join(scratch, "out.npy"), os.path.join(scratch, "out.h5")
-        done = [ups("cache", "export", cache + "/waves/train", "--format", kind, "-o", path) for kind, path in (("npy", npy), ("hdf5", hdf5))]
+        done = [ups("cache", "export", cache + "/waves/train", "--format", kind, "--force", "-o", path) for kind, path in (("npy", npy), ("hdf5", hdf5))]
         kind = options[0] if options else "ups.latent"
         assert all(d.returncode == 0 for d in done), f"export succeeds ({kind})"
         assert same(np.load(npy), read), f"zarr-python reads what `ups cache export --format npy` writes ({kind})"
@@ -105,6 +105,6 @@ def test_both_codecs_make_and_read_the_same_bytes(scratch):
     index = np.stack([np.cumsum(lengths) - lengths, lengths], axis=1).astype("<u8")
     Path(path).write_bytes(b"".join(chunks) + checked(b"".join(c[-4:] for c in chunks) + seal[16:-4]) + checked(index.tobytes()))
     exported = os.path.join(cache, "numpy.npy")
-    done = ups("cache", "export", cache + "/waves/train", "--format", "npy", "-o", exported)
+    done = ups("cache", "export", cache + "/waves/train", "--format", "npy", "--force", "-o", exported)
     assert done.returncode == 0 and same(np.load(exported), expected), "C decodes what NumPy encoded"
     Path(path).write_bytes(shard)

@@ -9,6 +9,7 @@
 #include "pipeline/layouts/mapping.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
+#include "tools/output.h"
 #include "train/config/load.h"
 #include "train/session.h"
 #include <ctype.h>
@@ -465,6 +466,7 @@ static ups_status take_layout(survey *s, const char *given, ups_error *error) {
 
 static ups_status init(survey *s, char **files, int count, const char *layout, const char *output, bool force,
                        ups_error *error) {
+    UPS_TRY(ups_output_is_no_input(output, (const char *const *)files, count, error));
     if (!force && !ups_path_is_absent(output)) {
         return ups_fail(error, UPS_ERR_ARGUMENT, "%s is there already; --force overwrites it", output);
     }

@@ -15,6 +15,7 @@
 #include "tools/commands/commands.h"
 #include "tools/commands/config_mistakes.h"
 #include "tools/npy.h"
+#include "tools/output.h"
 #include "train/config/load.h"
 #include "train/data/splits.h"
 #include "train/data/tasks.h"
@@ -550,12 +551,13 @@ static ups_status dump_sample(const ups_source *source, int64_t index, ups_io_en
     return status;
 }
 
-enum { SAMPLE, IO, OUTPUT, DUMP_LAYOUT, DUMP_OPTION_COUNT };
+enum { SAMPLE, IO, OUTPUT, DUMP_LAYOUT, FORCE, DUMP_OPTION_COUNT };
 static const ups_option dump_options[DUMP_OPTION_COUNT] = {
     [SAMPLE] = {"sample", 0, "I", "trajectory to write, counted from 0 (default 0)"},
     [IO] = {"io", 0, "auto|uring|threads|library", "library: all by HDF5 (default auto)"},
     [OUTPUT] = {"output", 'o', "FILE.npy", "NPY file to write"},
     [DUMP_LAYOUT] = {"layout", 0, "YAML", LAYOUT_HELP},
+    [FORCE] = {"force", 'f', NULL, "replace FILE.npy if it exists"},
 };
 
 static const ups_usage dump_usage = {
@@ -581,12 +583,14 @@ static int dump(int argc, char **argv) {
     ups_arguments_begin(&arguments, &dump_usage, argc, argv);
     int64_t index = 0;
     int way = 0;
+    bool force = false;
     const char *output = NULL, *layout = NULL;
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
         if (option == SAMPLE) ups_arguments_integer(&arguments, 0, INT64_MAX, &index);
         if (option == IO) ups_arguments_choice(&arguments, &way);
         if (option == OUTPUT) output = arguments.value;
         if (option == DUMP_LAYOUT) layout = arguments.value;
+        if (option == FORCE) force = true;
     }
     if (arguments.stop) return ups_arguments_end(&arguments);
     if (arguments.operand_count != 1)
@@ -597,7 +601,9 @@ static int dump(int argc, char **argv) {
     ups_source *source;
     if (open_source((const char *const *)arguments.operands, 1, layout, way == LIBRARY, &source, &error) != UPS_OK)
         return ups_command_fail(&arguments, &error);
-    ups_status status = dump_sample(source, index, engines[way], output, &error);
+    ups_status status = ups_output_is_no_input(output, source->files, source->file_count, &error);
+    if (status == UPS_OK) status = ups_output_check_array(output, force, &error);
+    if (status == UPS_OK) status = dump_sample(source, index, engines[way], output, &error);
     ups_source_close(source);
     if (status != UPS_OK) return ups_command_fail(&arguments, &error);
     if (arguments.json) {

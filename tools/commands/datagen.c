@@ -3,6 +3,7 @@
 #include "base/nearest.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
+#include "tools/output.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -236,7 +237,8 @@ static int make_file(const ups_arguments *arguments, command_line *line) {
     }
     if (status == UPS_OK) status = ups_solver_check(request->solver, &request->setup, &error);
     if (status != UPS_OK) return ups_command_usage_error(arguments, "%s", error.message);
-    status = ups_datagen_run(request, &result, &error);
+    if (request->initial) status = ups_output_is_no_input(request->path, &request->initial, 1, &error);
+    if (status == UPS_OK) status = ups_datagen_run(request, &result, &error);
     if (status != UPS_OK) return ups_command_fail(arguments, &error);
     print_result(request, &result, arguments->json);
     return UPS_EXIT_OK;

@@ -4,6 +4,7 @@
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/config_mistakes.h"
+#include "tools/output.h"
 #include "tools/report/evaluation_report.h"
 #include "train/evaluation/document.h"
 #include "train/session.h"
@@ -386,6 +387,8 @@ static ups_status evaluate(ups_session *session, const eval_request *request, in
     const ups_evaluation_request wanted = {
         .checkpoint = request->checkpoint, .split = request->split, .show = request->json ? NULL : show};
     json_t *document;
+    if (request->output) UPS_TRY(ups_output_check(request->output, UPS_OUTPUT_EVALUATION, error));
+    if (request->html) UPS_TRY(ups_output_check(request->html, UPS_OUTPUT_PAGE, error));
     if (request->gates) UPS_TRY(check_gates(&session->config->evaluation, error));
     UPS_TRY(ups_evaluation_make(session, &wanted, &document, error));
     ups_status status = publish(session->config, request, document, error);

@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { OUTPUT, CHECKPOINT, SET, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
@@ -101,21 +100,16 @@ static ups_status check_output(const char *path, ups_error *error) {
     return UPS_OK;
 }
 
-static bool is_same_file(const char *one, const char *other) {
-    struct stat a, b;
-    return one && other && stat(one, &a) == 0 && stat(other, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-}
-
 /* The run keeps its own models, and the file does not take the place of a part that it is made of. */
 static ups_status keep_models(const ups_run_config *config, const ups_surrogate_files *files, const char *path,
                               ups_error *error) {
-    const bool whole = is_same_file(files->op, files->autoencoder); /* such a file may be written anew */
-    bool taken = !whole && (is_same_file(path, files->op) || is_same_file(path, files->autoencoder));
+    const bool whole = ups_path_is_same(files->op, files->autoencoder); /* such a file may be written anew */
+    bool taken = !whole && (ups_path_is_same(path, files->op) || ups_path_is_same(path, files->autoencoder));
     static const ups_stage stages[] = {UPS_STAGE_AUTOENCODER, UPS_STAGE_OPERATOR};
     for (size_t s = 0; s < sizeof stages / sizeof *stages && !taken; s++) {
         char *own = ups_run_model_path(config, stages[s]);
         if (!own) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-        taken = is_same_file(path, own);
+        taken = ups_path_is_same(path, own);
         free(own);
     }
     if (!taken) return UPS_OK;

@@ -5,6 +5,7 @@
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/config_mistakes.h"
+#include "tools/output.h"
 #include "tools/report/rollouts/pictures.h"
 #include "tools/report/run_report.h"
 #include "train/config/load.h"
@@ -136,6 +137,7 @@ static ups_status report(const ups_arguments *arguments, const char *output, cha
         *path ? ups_run_settle(config->output, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     if (status == UPS_OK && !ups_path_exists(config->output))
         status = ups_fail(error, UPS_ERR_IO, "%s: there is no run yet; `ups train` begins one", config->output);
+    if (status == UPS_OK && output) status = ups_output_check(output, UPS_OUTPUT_PAGE, error);
     if (status == UPS_OK) status = write_page(arguments, config, *path, evaluated, error);
     ups_run_config_free(config);
     return status;

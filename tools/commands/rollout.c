@@ -1,10 +1,13 @@
 /* `ups rollout CONFIG|RUN -o OUT.h5`: trajectories predicted from their first frames, as HDF5 and as pictures. */
+#include "base/files.h"
 #include "base/json.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/config_mistakes.h"
+#include "tools/output.h"
 #include "tools/report/rollouts/animations.h"
 #include "tools/report/rollouts/pictures.h"
+#include "tools/report/rollouts/subject.h"
 #include "tools/rollout_file.h"
 #include "tools/rollout_netcdf.h"
 #include "tools/task_option.h"
@@ -18,7 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
 
 enum {
     TASK,
@@ -123,6 +125,10 @@ static ups_status find_grid(const ups_task *task, const rollout_request *request
     }
     for (int a = 0; a < dims && request->axes > 0; a++) grid[a] = request->grid[request->axes == 1 ? 0 : a];
     return UPS_OK;
+}
+
+static ups_split split_of(const ups_task *task, const rollout_request *request) {
+    return request->split == UPS_SPLIT_COUNT ? ups_task_held_out(task) : request->split;
 }
 
 /* The trajectories' places in the split; free with free(). */
@@ -233,7 +239,7 @@ static ups_status predict(const rollout_context *c, int index, const int64_t *sa
 static ups_status rollout_task(const rollout_context *c, int index, json_t *report, ups_error *error) {
     const rollout_request *request = c->request;
     const ups_task *task = &c->session->tasks->task[index];
-    ups_split split = request->split == UPS_SPLIT_COUNT ? ups_task_held_out(task) : request->split;
+    const ups_split split = split_of(task, request);
     int64_t *ids = NULL, count = 0;
     ups_rollouts rollouts = {0};
     int pictures = 0, animations = 0;
@@ -273,22 +279,6 @@ static ups_status rollout_task(const rollout_context *c, int index, json_t *repo
     return status;
 }
 
-/* So that hours of predictions are not lost for want of a folder. */
-static ups_status check_folder(const char *output, ups_error *error) {
-    const char *slash = strrchr(output, '/');
-    if (!slash || slash == output) return UPS_OK;
-    char *folder = strndup(output, (size_t)(slash - output));
-    if (!folder) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-    struct stat status;
-    ups_status result = UPS_OK;
-    if (stat(folder, &status) != 0)
-        result = ups_fail_errno(error, "%s: cannot be created in %s", output, folder);
-    else if (!S_ISDIR(status.st_mode))
-        result = ups_fail(error, UPS_ERR_IO, "%s: cannot be created: %s is no directory", output, folder);
-    free(folder);
-    return result;
-}
-
 /* A file of points has datasets and groups of its own beside the fields. */
 static ups_status check_field_name(const ups_task *task, const char *field, ups_error *error) {
     static const char *const taken[] = {"points", "cells", "t", "truth", "parameters"};
@@ -300,7 +290,50 @@ static ups_status check_field_name(const ups_task *task, const char *field, ups_
                 "another name in the task's `layout`",
                 task->name, field);
     }
+    if (!strchr(field, '/')) return UPS_OK;
+    return ups_fail(error, UPS_ERR_UNSUPPORTED,
+                    "task %s: a field is called '%s', and a file of rollouts on points cannot have a slash in the name "
+                    "of a field; give it another name in the task's `layout`",
+                    task->name, field);
+}
+
+/* What is written takes the place of nothing but what this command wrote before, and of no data. */
+static ups_status check_file(const ups_tasks *tasks, const char *path, ups_output_kind kind, ups_error *error) {
+    for (int t = 0; t < tasks->count; t++) {
+        const ups_source *source = tasks->task[t].source;
+        UPS_TRY(ups_output_is_no_input(path, source->files, source->file_count, error));
+    }
+    return ups_output_check(path, kind, error);
+}
+
+static ups_status check_pictures(const ups_tasks *tasks, const ups_task *task, const char *directory, int64_t id,
+                                 ups_error *error) {
+    static const char *const kinds[] = {UPS_PICTURE_FIELD, UPS_PICTURE_PROFILES, UPS_PICTURE_ANIMATION};
+    char path[UPS_ROLLOUT_PATH];
+    for (int64_t c = 0; c < task->geometry.channels; c++) {
+        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+            ups_rollout_picture_path(directory, task, id, c, kinds[k], path);
+            UPS_TRY(check_file(tasks, path, UPS_OUTPUT_PICTURE, error));
+        }
+    }
     return UPS_OK;
+}
+
+static ups_status check_outputs(const ups_session *session, const rollout_request *request, const ups_task *task,
+                                ups_error *error) {
+    const char *folders[] = {request->png, request->animate};
+    int64_t *ids = NULL, count = 0;
+    char *path = output_path(request->output, task->name, !request->task && session->tasks->count > 1);
+    ups_status status = path ? check_file(session->tasks, path, UPS_OUTPUT_ROLLOUT, error)
+                             : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    free(path);
+    if (status == UPS_OK) status = choose(task, split_of(task, request), request, &ids, &count, error);
+    for (int64_t i = 0; i < 2 * count && status == UPS_OK; i++) {
+        if (!folders[i % 2] || ups_path_is_absent(folders[i % 2])) continue; /* it will be made */
+        status = check_pictures(session->tasks, task, folders[i % 2], ids[i / 2], error);
+    }
+    free(ids);
+    return status;
 }
 
 /* Before the first task's work, not after it. */
@@ -318,13 +351,13 @@ static ups_status check_tasks(const ups_session *session, const rollout_request 
                 "%s: the points of task %s lie anywhere, and such rollouts are written as HDF5; name a file "
                 "that does not end in .nc",
                 request->output, task->name);
+        UPS_TRY(check_outputs(session, request, task, error));
     }
     return UPS_OK;
 }
 
 static ups_status rollout(ups_session *session, const rollout_request *request, ups_error *error) {
     if (ups_rollout_is_netcdf(request->output)) UPS_TRY(ups_rollout_netcdf_available(request->output, error));
-    UPS_TRY(check_folder(request->output, error));
     UPS_TRY(check_tasks(session, request, error));
     ups_surrogate_files files;
     UPS_TRY(ups_surrogate_find(session->config, request->checkpoint, &files, error));

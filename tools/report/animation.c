@@ -89,6 +89,8 @@ static void take_chunks(ups_animation *a, const region *r, const char *picture, 
         if (memcmp(type, "IDAT", 4) != 0) {
             const bool is_end = memcmp(type, "IEND", 4) == 0;
             if (a->added == 0 && !is_end) put_chunk(a->stream, type, "", 0, at + 8, data);
+            if (a->added == 0 && memcmp(type, "IHDR", 4) == 0)
+                fwrite(UPS_FIGURE_MARK, 1, sizeof UPS_FIGURE_MARK - 1, a->stream);
             continue;
         }
         if (!controlled) {

@@ -67,16 +67,27 @@ cairo_status_t ups_figure_encode(cairo_surface_t *image, char **bytes, size_t *l
     return stream && fclose(stream) == 0 ? status : CAIRO_STATUS_NO_MEMORY;
 }
 
+static ups_status publish_marked(const ups_figure *figure, const char *path, ups_error *error) {
+    ups_publication *publication = NULL;
+    ups_remove_partials_of(path);
+    UPS_TRY(ups_publish_begin(path, &publication, error));
+    ups_status status = ups_publish_append(publication, figure->bytes, UPS_FIGURE_MARK_AT, error);
+    if (status == UPS_OK) status = ups_publish_append(publication, UPS_FIGURE_MARK, sizeof UPS_FIGURE_MARK - 1, error);
+    if (status == UPS_OK)
+        status = ups_publish_append(publication, figure->bytes + UPS_FIGURE_MARK_AT,
+                                    figure->length - UPS_FIGURE_MARK_AT, error);
+    if (status == UPS_OK) return ups_publish_commit(publication, error);
+    ups_publish_abandon(publication);
+    return status;
+}
+
 ups_status ups_figure_publish(ups_figure *figure, const char *path, ups_error *error) {
     const cairo_status_t drawn = end(figure, UPS_FIGURE_PNG);
     ups_status status = drawn == CAIRO_STATUS_SUCCESS
                             ? UPS_OK
                             : ups_fail(error, UPS_ERR_MEMORY, "%s: a figure of %.0f x %.0f pixels: %s", path,
                                        figure->width, figure->height, cairo_status_to_string(drawn));
-    if (status == UPS_OK) {
-        ups_remove_partials_of(path);
-        status = ups_publish_bytes(path, figure->bytes, figure->length, error);
-    }
+    if (status == UPS_OK) status = publish_marked(figure, path, error);
     free(figure->bytes);
     return status;
 }

@@ -16,6 +16,12 @@
  * animation has one: there are many of them. */
 enum { UPS_FIGURE_DENSITY = 2 };
 
+/* The chunk of a PNG that says who drew it, and the byte at which it stands: behind the header. */
+#define UPS_FIGURE_MARK                                                                                                \
+    "\0\0\0\x0ctEXtSoftware\0UPS"                                                                                      \
+    "\x37\x32\x84\x06"
+enum { UPS_FIGURE_MARK_AT = 33 };
+
 typedef enum ups_figure_kind { UPS_FIGURE_PNG, UPS_FIGURE_FRAME, UPS_FIGURE_SVG } ups_figure_kind;
 
 typedef struct ups_figure {

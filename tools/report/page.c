@@ -47,7 +47,8 @@ void ups_page_begin(ups_html *html, const char *kind, const char *subject) {
     gmtime_r(&now, &utc);
     strftime(date, sizeof date, "%Y-%m-%d %H:%M UTC", &utc);
     ups_html_markup(html,
-                    "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+                    UPS_PAGE_BEGINNING UPS_VERSION
+                    "\">"
                     "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">"
                     "<meta name=\"color-scheme\" content=\"light dark\"><title>%s ",
                     kind);

@@ -4,6 +4,10 @@
 
 #include "tools/report/html.h"
 
+/* Every page begins with it; the version follows. */
+#define UPS_PAGE_BEGINNING                                                                                             \
+    "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"generator\" content=\"UPS "
+
 /* Up to the beginning of <main>. `kind` is the heading, markup of the caller's own ("Latent cache"); `subject` is text:
  * what the page is of. */
 void ups_page_begin(ups_html *html, const char *kind, const char *subject);

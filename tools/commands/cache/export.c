@@ -5,14 +5,16 @@
 #include "cache/store/group.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
+#include "tools/output.h"
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { FORMAT, OUTPUT, SAMPLES, OPTION_COUNT };
+enum { FORMAT, OUTPUT, SAMPLES, FORCE, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
     [FORMAT] = {"format", 0, "npy|hdf5|zarr", "kind of file (default npy)"},
     [OUTPUT] = {"output", 'o', "PATH", "file to write; with zarr a directory, which must not be there yet"},
     [SAMPLES] = {"samples", 'n', "LIST", "samples to write, as 0-9,12,40-60 (default all)"},
+    [FORCE] = {"force", 'f', NULL, "replace the file PATH if it exists"},
 };
 
 static const ups_usage usage = {
@@ -64,12 +66,14 @@ int ups_cmd_cache_export(int argc, char **argv) {
     ups_arguments arguments;
     ups_arguments_begin(&arguments, &usage, argc, argv);
     int format = UPS_EXPORT_NPY;
+    bool force = false;
     const char *list = NULL, *format_name = "npy";
     ups_export_request request = {0};
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
         if (option == FORMAT) ups_arguments_choice(&arguments, &format), format_name = arguments.value;
         if (option == OUTPUT) request.path = arguments.value;
         if (option == SAMPLES) list = arguments.value;
+        if (option == FORCE) force = true;
     }
     if (arguments.stop) return ups_arguments_end(&arguments);
     if (arguments.operand_count != 1) return ups_command_usage_error(&arguments, "one DIR was expected");
@@ -81,7 +85,9 @@ int ups_cmd_cache_export(int argc, char **argv) {
     ups_error error;
     ups_cache_group *group = NULL;
     const char *directory = arguments.operands[0];
-    if (ups_cache_group_open(directory, &group, &error) != UPS_OK) {
+    ups_status status = format == UPS_EXPORT_ZARR ? UPS_OK : ups_output_check_array(request.path, force, &error);
+    if (status == UPS_OK) status = ups_cache_group_open(directory, &group, &error);
+    if (status != UPS_OK) {
         free(samples);
         return ups_command_fail(&arguments, &error);
     }
@@ -94,7 +100,7 @@ int ups_cmd_cache_export(int argc, char **argv) {
     request.progress = show_progress;
     ups_progress *progress = NULL;
     request.context = &progress;
-    ups_status status = ups_cache_export(directory, &request, &error);
+    status = ups_cache_export(directory, &request, &error);
     if (progress) ups_progress_end(progress);
     free(samples);
     if (status != UPS_OK) return ups_command_fail(&arguments, &error);

@@ -4,6 +4,7 @@
 #include "tools/commands/cache/operand.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/config_mistakes.h"
+#include "tools/output.h"
 #include "tools/report/cache/facts.h"
 #include "tools/report/cache/report.h"
 #include "tools/report/pictures.h"
@@ -365,6 +366,11 @@ static ups_status inspect_groups(const request *wanted, char **groups, int64_t c
     return status;
 }
 
+static ups_status check_outputs(const request *wanted, ups_error *error) {
+    if (wanted->png) UPS_TRY(ups_output_check(wanted->png, UPS_OUTPUT_PICTURE, error));
+    return wanted->html ? ups_output_check(wanted->html, UPS_OUTPUT_PAGE, error) : UPS_OK;
+}
+
 int ups_cmd_cache_inspect(int argc, char **argv) {
     ups_arguments arguments;
     ups_arguments_begin(&arguments, &usage, argc, argv);
@@ -387,6 +393,7 @@ int ups_cmd_cache_inspect(int argc, char **argv) {
     ups_found_paths found = {0};
     char *directory = NULL;
     const char *operand = arguments.operands[0];
+    if (check_outputs(&wanted, &error) != UPS_OK) return ups_command_fail(&arguments, &error);
     ups_status status = ups_operand_cache(operand, NULL, 0, &directory, &error);
     if (status != UPS_OK) return ups_command_fail_on_config(&arguments, UPS_PATHS_NONE, &error);
     wanted.directory = directory;

@@ -178,7 +178,7 @@ static ups_status make(film *f, ups_error *error) {
     UPS_TRY(ups_animation_begin(f->count, f->rate, &animation, error));
     ups_status status = draw_all(f, animation, error);
     if (status == UPS_OK) {
-        ups_rollout_picture_path(f->subject, "-animation", path);
+        ups_rollout_next_path(f->subject, UPS_PICTURE_ANIMATION, path);
         status = ups_animation_publish(animation, path, error);
     }
     ups_animation_free(animation);

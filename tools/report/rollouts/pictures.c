@@ -20,7 +20,7 @@ static ups_status publish(const ups_rollout_subject *s, ups_figure *figure, cons
         (*s->written)++;
         return UPS_OK;
     }
-    ups_rollout_picture_path(s, kind, path);
+    ups_rollout_next_path(s, kind, path);
     return ups_figure_publish(figure, path, error);
 }
 
@@ -79,7 +79,7 @@ static ups_status draw_space_time(const ups_rollout_subject *s, ups_error *error
     ups_figure figure;
     ups_draw_comparison(&figure, kind_of(s), &comparison);
     free(edges);
-    return publish(s, &figure, "", error);
+    return publish(s, &figure, UPS_PICTURE_FIELD, error);
 }
 
 static ups_status draw_profiles(const ups_rollout_subject *s, ups_error *error) {
@@ -108,7 +108,7 @@ static ups_status draw_profiles(const ups_rollout_subject *s, ups_error *error) 
     ups_figure figure;
     ups_draw_profiles(&figure, kind_of(s), &picture);
     free(x);
-    return publish(s, &figure, "-profiles", error);
+    return publish(s, &figure, UPS_PICTURE_PROFILES, error);
 }
 
 /* ---- 2D, and planes in 3D -------------------------------------------------------------------------------------- */
@@ -135,7 +135,7 @@ static ups_status draw_frames(const ups_rollout_subject *s, ups_error *error) {
     comparison.row_count = count;
     ups_figure figure;
     ups_draw_comparison(&figure, kind_of(s), &comparison);
-    return publish(s, &figure, "", error);
+    return publish(s, &figure, UPS_PICTURE_FIELD, error);
 }
 
 /* ---- all of them ----------------------------------------------------------------------------------------------- */

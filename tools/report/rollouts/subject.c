@@ -49,9 +49,25 @@ double ups_rollout_frame_nrmse(const ups_rollout_subject *s, int64_t frame) {
     return sqrt(errors / squares);
 }
 
-void ups_rollout_picture_path(const ups_rollout_subject *s, const char *kind, char path[UPS_ROLLOUT_PATH]) {
-    snprintf(path, UPS_ROLLOUT_PATH, "%s/%s-%lld-%s%s.png", s->directory, s->rollouts->task->name, (long long)s->id,
-             s->field, kind);
+/* Other names become other names: the percent sign is escaped as well. */
+static void escape(const char *field, char *name, size_t room) {
+    size_t used = 0;
+    for (const unsigned char *c = (const unsigned char *)field; *c && used + 4 < room; c++) {
+        const bool plain = *c >= ' ' && *c != '/' && *c != '%' && *c != 0x7f;
+        used += (size_t)snprintf(name + used, room - used, plain ? "%c" : "%%%02X", *c);
+    }
+    name[used] = '\0';
+}
+
+void ups_rollout_picture_path(const char *directory, const ups_task *task, int64_t id, int64_t channel,
+                              const char *kind, char path[UPS_ROLLOUT_PATH]) {
+    char field[1024];
+    escape(task->source->channel_names[channel], field, sizeof field);
+    snprintf(path, UPS_ROLLOUT_PATH, "%s/%s-%lld-%s%s.png", directory, task->name, (long long)id, field, kind);
+}
+
+void ups_rollout_next_path(const ups_rollout_subject *s, const char *kind, char path[UPS_ROLLOUT_PATH]) {
+    ups_rollout_picture_path(s->directory, s->rollouts->task, s->id, s->channel, kind, path);
     (*s->written)++;
 }
 

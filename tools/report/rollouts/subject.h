@@ -44,9 +44,16 @@ typedef struct ups_rollout_drawings {
 ups_status ups_rollout_each_subject(const ups_rollout_drawings *drawings, const ups_rollouts *rollouts,
                                     ups_rollout_draw draw, ups_error *error);
 
-/* DIRECTORY/TASK-ID-FIELDKIND.png, which is counted as written. */
+/* DIRECTORY/TASK-ID-FIELDKIND.png. What the name of a file cannot have, a slash first of all, is written as in an
+ * address: %2F. */
 enum { UPS_ROLLOUT_PATH = 4096 };
-void ups_rollout_picture_path(const ups_rollout_subject *subject, const char *kind, char path[UPS_ROLLOUT_PATH]);
+#define UPS_PICTURE_FIELD ""
+#define UPS_PICTURE_PROFILES "-profiles"
+#define UPS_PICTURE_ANIMATION "-animation"
+void ups_rollout_picture_path(const char *directory, const ups_task *task, int64_t id, int64_t channel,
+                              const char *kind, char path[UPS_ROLLOUT_PATH]);
+/* The same of a subject, which is counted as written. */
+void ups_rollout_next_path(const ups_rollout_subject *subject, const char *kind, char path[UPS_ROLLOUT_PATH]);
 
 /* The field in a frame of the rollout's prediction or truth; in 3D in the middle plane. Points are `channels` apart
  * along the last axis. */
