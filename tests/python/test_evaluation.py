@@ -368,8 +368,8 @@ def test_a_rollout_of_several_fields_is_evaluated_by_the_model_that_made_it(runs
 
 
 def test_parameters_far_from_those_that_were_learnt_are_warned_of_once(runs, config):
-    runs.generate("advection1d", "fast.h5", 3, "-r", "32", "--steps", "9", "--param", "beta=90")
-    done = runs.run("eval", config, "--set", "tasks[0].files=[fast.h5]", "--set", "data.split={train: 0, validation: 0, test: 1}")
+    runs.generate("advection1d", "far-away.h5", 3, "-r", "32", "--steps", "9", "--param", "beta=90")
+    done = runs.run("eval", config, "--set", "tasks[0].files=[far-away.h5]", "--set", "data.split={train: 0, validation: 0, test: 1}")
     assert done.returncode == 0 and len(re.findall(r"task advection: beta is 90, [\d.]+ deviations away from the mean of what the model was trained on", done.stderr)) == 1
     assert "deviations away" not in runs.must("eval", config).stderr
 

@@ -144,7 +144,7 @@ def test_broken_files_are_refused_with_a_sentence(tmp_path, change, sentence):
 def test_what_holds_no_numbers_is_left_out_and_named(tmp_path):
     path = write(tmp_path / "data.h5", False, label=np.array([b"wall", b"inlet"]), mask=np.zeros(POINTS, bool))
     facts = told("data", "inspect", path)[0]
-    assert facts["fields"] == ["force_x", "force_y", "u", "wall"] and "'label' (no numbers that can be read)" in facts["left_out"]
+    assert facts["fields"] == ["force_x", "force_y", "mask", "u", "wall"] and "'label' (no numbers that can be read)" in facts["left_out"]
 
 
 def test_a_dimension_of_netcdf_called_points_makes_no_mesh(tmp_path):
