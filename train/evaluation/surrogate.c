@@ -268,7 +268,8 @@ static void take_given(const ups_surrogate *s, const ups_surrogate_state *state,
 /* A network knows nothing of parameters far from those that it learnt of. Said once. */
 static void judge_parameters(ups_surrogate *s, const ups_task *task, const double *given, const float *scaled) {
     const float far = 3; /* deviations; what is drawn evenly has at most 1.7 */
-    for (int p = 0; p < s->options.parameter_count && !s->told_of_parameters; p++) {
+    const int own = task->condition ? task->condition_count : task->source->parameter_count; /* others have more */
+    for (int p = 0; p < own && p < s->options.parameter_count && !s->told_of_parameters; p++) {
         const int from = task->condition ? task->condition[p] : p;
         if (!task->scale || !(fabsf(scaled[p]) > far) || from < 0) continue;
         ups_log(UPS_LOG_WARNING,
