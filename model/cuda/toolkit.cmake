@@ -5,13 +5,15 @@
 #   UPS_CUDA_INCLUDE    its headers
 #   UPS_CUDA_LIBRARIES  the folder of its libraries
 #   UPS_CUDA_CUBLASLT   cuBLASLt, a file
-#   ups_cuda_object(OUT SOURCE [NVCC_FLAG...])
-#       compiles a .cu file for sm_80, sm_90a and, as PTX, for what comes after. OUT_OBJECT and OUT_PTX are the files made: the PTX for sm_80 is of
-#       the same compilation, and is what the emulator runs. The PTX for sm_90a lies beside it: X.compute_90a.ptx.
+#   ups_cuda_object(OUT SOURCE [OF_90A])
+#       compiles a .cu file for sm_80, sm_90a and, as PTX, for what comes after. OUT_OBJECT and OUT_PTX are the files made: the PTX is of the same
+#       compilation, and is what the emulator runs. One PTX makes the code of all cards, but for files whose code for sm_90a is another: of those
+#       (OF_90A) OUT_PTX is for sm_80, and the PTX for sm_90a lies beside it, X.compute_90a.ptx.
 set(UPS_CUDA ON CACHE BOOL "Build the CUDA device where a toolkit is found")
 set(UPS_CUDA_BUILT "" CACHE PATH "Another build of the same tree, whose CUDA objects are taken instead of compiled again: sanitizers change nothing in them")
 option(UPS_CUDA_LINES "Kernels know their lines, as the emulator and compute-sanitizer tell them; without, they are 0.6 of the size" ON)
-set(UPS_CUDA_ARCHITECTURES -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_90,code=compute_90)
+set(UPS_CUDA_ARCHITECTURES "-gencode=arch=compute_80,code=[sm_80,sm_90a,compute_80]")
+set(UPS_CUDA_ARCHITECTURES_APART -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_90,code=compute_90)
 
 if(DEFINED ENV{XDG_CACHE_HOME})
   set(cache $ENV{XDG_CACHE_HOME}/ups/cuda)
@@ -69,12 +71,20 @@ else()
 endif()
 
 function(ups_cuda_object out source)
+  cmake_parse_arguments(PARSE_ARGV 2 kernels "OF_90A" "" "")
   get_filename_component(name ${source} NAME_WE)
   get_filename_component(path ${source} ABSOLUTE)
   set(folder ${CMAKE_CURRENT_BINARY_DIR}/${name}.nvcc)
   set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.cu.o)
-  set(ptx ${folder}/${name}.compute_80.ptx)
-  set(ptx_90 ${folder}/${name}.compute_90a.ptx)
+  if(kernels_OF_90A)
+    set(architectures ${UPS_CUDA_ARCHITECTURES_APART})
+    set(ptx ${folder}/${name}.compute_80.ptx)
+    set(ptx_90 ${folder}/${name}.compute_90a.ptx)
+  else()
+    set(architectures ${UPS_CUDA_ARCHITECTURES})
+    set(ptx ${folder}/${name}.ptx)
+    set(ptx_90 "")
+  endif()
   if(UPS_CUDA_BUILT)
     string(REPLACE ${PROJECT_BINARY_DIR} ${UPS_CUDA_BUILT} object ${object})
     string(REPLACE ${PROJECT_BINARY_DIR} ${UPS_CUDA_BUILT} ptx ${ptx})
@@ -87,7 +97,7 @@ function(ups_cuda_object out source)
   endif()
   file(MAKE_DIRECTORY ${folder})
   add_custom_command(OUTPUT ${object} ${ptx} ${ptx_90}
-    COMMAND ${UPS_CUDA_NVCC} -std=c++17 -O3 $<$<BOOL:${UPS_CUDA_LINES}>:-lineinfo> ${UPS_CUDA_ARCHITECTURES} ${UPS_CUDA_COMPRESSION} ${ARGN} -I${PROJECT_SOURCE_DIR} $<$<BOOL:${UPS_WERROR}>:-Werror=all-warnings>
+    COMMAND ${UPS_CUDA_NVCC} -std=c++17 -O3 $<$<BOOL:${UPS_CUDA_LINES}>:-lineinfo> ${architectures} ${UPS_CUDA_COMPRESSION} -I${PROJECT_SOURCE_DIR} $<$<BOOL:${UPS_WERROR}>:-Werror=all-warnings>
       -Xcompiler=-fPIC,-g1,-Wall,-fvisibility=hidden --keep --keep-dir ${folder} -MD -MF ${object}.d -MT ${object} -c ${path} -o ${object}
     DEPENDS ${path} DEPFILE ${object}.d COMMENT "Building CUDA object ${name}.cu.o" VERBATIM COMMAND_EXPAND_LISTS)
   set(${out}_OBJECT ${object} PARENT_SCOPE)
