@@ -7,10 +7,11 @@
  */
 
 typedef struct tree {
-    const double *coordinates; /* (count, dims), in the file's order */
+    const double *coordinates; /* (distinct, dims), in the file's order */
     int dims;
-    int axis[32]; /* by which 2^(level − 1) + 1 to 2^level points are halved */
-    int32_t *order;
+    int axis[32];   /* by which 2^(level − 1) + 1 to 2^level places are halved */
+    int32_t *order; /* (distinct) */
+    int32_t *place; /* (count): who stands there */
 } tree;
 
 /* A total order, so that the tree does not depend on how it is made. */
@@ -61,14 +62,29 @@ static int level_of(int64_t count) {
     return level;
 }
 
-static void halve(const tree *t, int64_t begin, int64_t end) {
-    while (end - begin > 1) {
-        const int level = level_of(end - begin);
-        const int64_t left = (int64_t)1 << (level - 1);
-        select_first(t, t->axis[level], begin, end, left);
-        halve(t, begin, begin + left);
-        begin += left;
+/* How many of `points` go to the first `left` of `places`: their share, as long as neither half has more points than
+ * places, nor none. */
+static int64_t share_of(int64_t points, int64_t left, int64_t places) {
+    int64_t share = (points * left + places / 2) / places;
+    if (share < points - (places - left)) share = points - (places - left);
+    if (share > left) share = left;
+    if (share > points - 1) share = points - 1;
+    return share < 1 ? 1 : share;
+}
+
+/* Gives `points` of order, from `begin` on, `places` places from `first` on. */
+static void halve(const tree *t, int64_t begin, int64_t points, int64_t first, int64_t places) {
+    while (points > 1) {
+        const int level = level_of(places);
+        const int64_t left = (int64_t)1 << (level - 1), share = share_of(points, left, places);
+        select_first(t, t->axis[level], begin, begin + points, share);
+        halve(t, begin, share, first, left);
+        begin += share;
+        points -= share;
+        first += left;
+        places -= left;
     }
+    for (int64_t i = 0; i < places; i++) t->place[first + i] = t->order[begin];
 }
 
 /* The sides of a part of the whole shrink by half with each level: the longest one is halved next. */
@@ -90,7 +106,7 @@ static void choose_axes(tree *t, int64_t count, const double side[UPS_MAX_POINT_
 static void measure_box(ups_points *points, const double *coordinates, double side[UPS_MAX_POINT_DIMS]) {
     for (int axis = 0; axis < points->dims; axis++) {
         double low = INFINITY, high = -INFINITY;
-        for (int64_t i = 0; i < points->count; i++) {
+        for (int64_t i = 0; i < points->distinct; i++) {
             low = fmin(low, coordinates[i * points->dims + axis]);
             high = fmax(high, coordinates[i * points->dims + axis]);
         }
@@ -101,32 +117,54 @@ static void measure_box(ups_points *points, const double *coordinates, double si
     if (!(points->extent > 0)) points->extent = 1;
 }
 
-ups_points *ups_points_create(ups_arena *arena, int dims, int64_t count, const double *coordinates, bool as_stored) {
+/* All but the order; `side`: of the box. */
+static ups_points *make(ups_arena *arena, int dims, int64_t distinct, int64_t count, const double *coordinates,
+                        double side[UPS_MAX_POINT_DIMS]) {
     static const char *const names[UPS_MAX_POINT_DIMS] = {"x", "y", "z"};
     ups_points *points = UPS_ARENA_NEW(arena, ups_points);
-    double side[UPS_MAX_POINT_DIMS] = {0};
     points->dims = dims;
     points->count = count;
+    points->distinct = distinct;
+    points->coordinates = coordinates;
     for (int axis = 0; axis < dims; axis++) points->names[axis] = names[axis];
     measure_box(points, coordinates, side);
-    if (as_stored) {
-        points->coordinates = coordinates;
-        return points;
-    }
-    tree t = {.coordinates = coordinates, .dims = dims, .order = UPS_ARENA_ARRAY(arena, int32_t, count)};
-    for (int64_t i = 0; i < count; i++) t.order[i] = (int32_t)i;
+    return points;
+}
+
+ups_points *ups_points_as_stored(ups_arena *arena, int dims, int64_t distinct, int64_t count,
+                                 const double *coordinates) {
+    double side[UPS_MAX_POINT_DIMS] = {0};
+    return make(arena, dims, distinct, count, coordinates, side);
+}
+
+ups_points *ups_points_create(ups_arena *arena, int dims, int64_t distinct, int64_t count, const double *coordinates) {
+    double side[UPS_MAX_POINT_DIMS] = {0};
+    ups_points *points = make(arena, dims, distinct, count, coordinates, side);
+    tree t = {.coordinates = coordinates,
+              .dims = dims,
+              .order = UPS_ARENA_ARRAY(arena, int32_t, distinct),
+              .place = UPS_ARENA_ARRAY(arena, int32_t, count)};
+    for (int64_t i = 0; i < distinct; i++) t.order[i] = (int32_t)i;
     choose_axes(&t, count, side);
-    halve(&t, 0, count);
-    points->stored = t.order;
+    halve(&t, 0, distinct, 0, count);
+    points->stored = t.place;
     double *sorted = UPS_ARENA_ARRAY(arena, double, count *dims);
     ups_points_sort(points, dims, sizeof *sorted, coordinates, sorted);
     points->coordinates = sorted;
     return points;
 }
 
+ups_points *ups_points_with_places(ups_arena *arena, const ups_points *points, int64_t count) {
+    double *coordinates = UPS_ARENA_ARRAY(arena, double, points->count * points->dims);
+    ups_points_unsort(points, points->dims, sizeof *coordinates, points->coordinates, coordinates);
+    ups_points *made = ups_points_create(arena, points->dims, points->distinct, count, coordinates);
+    made->own = points->own;
+    return made;
+}
+
 bool ups_points_equal(const ups_points *a, const ups_points *b) {
     if (a == b) return true;
-    return a->dims == b->dims && a->count == b->count &&
+    return a->dims == b->dims && a->count == b->count && a->distinct == b->distinct &&
            memcmp(a->coordinates, b->coordinates, (size_t)(a->count * a->dims) * sizeof *a->coordinates) == 0;
 }
 
@@ -158,7 +196,12 @@ void ups_points_unsort(const ups_points *points, int64_t width, size_t size, con
     const size_t bytes = (size_t)width * size;
     const uint8_t *from = in;
     uint8_t *to = out;
-    if (!points->stored) memcpy(out, in, (size_t)points->count * bytes);
-    for (int64_t i = 0; points->stored && i < points->count; i++)
+    if (!points->stored) {
+        memcpy(out, in, (size_t)points->count * bytes);
+        return;
+    }
+    for (int64_t i = points->count - 1; i >= 0; i--) /* a point's first place is the last to be written */
         memcpy(to + (size_t)points->stored[i] * bytes, from + (size_t)i * bytes, bytes);
+    for (int64_t i = points->distinct; i < points->count; i++)
+        memcpy(to + (size_t)i * bytes, to + (size_t)(points->distinct - 1) * bytes, bytes);
 }

@@ -4,9 +4,13 @@
  * patches, works on them: runs of points are leaves of the tree, and a tree of runs its upper levels (Erwin, Zhdanov et
  * al., arXiv 2502.17019).
  *
- * The tree halves n points at the largest power of two below n, by one coordinate; which one depends on n alone, so
+ * The tree halves n places at the largest power of two below n, by one coordinate; which one depends on n alone, so
  * that the j-th point of a full leaf lies at about the same place in each: what is learnt of one leaf holds for the
- * others. */
+ * others.
+ *
+ * Where samples differ in their number of points, all have as many places as the largest: each half of the tree gets
+ * points in proportion to its places, and at the end some points have several places, spread evenly. A network sees
+ * such a point as often; what counts points, counts each once. */
 #ifndef UPS_PIPELINE_POINTS_H
 #define UPS_PIPELINE_POINTS_H
 
@@ -19,10 +23,12 @@
 
 typedef struct ups_points {
     int dims;
-    int64_t count;
+    int64_t count;                         /* places: grid points of a frame */
+    int64_t distinct;                      /* points; where they are fewer, some have several places */
     bool own;                              /* of one sample: others of its file have other ones */
     const double *coordinates;             /* (count, dims), in the order of the tree */
-    const int32_t *stored;                 /* (count): number in the file of each; NULL: frames are as stored */
+    const int32_t *stored;                 /* (count): number in the file of each; NULL: frames are as stored, with the
+                                              points first and what fills them up behind */
     double low[UPS_MAX_POINT_DIMS];        /* of the box that holds them */
     double extent;                         /* the longest side of it; 1 where all lie on one spot */
     const char *names[UPS_MAX_POINT_DIMS]; /* of the coordinates: x, y, z */
@@ -31,9 +37,16 @@ typedef struct ups_points {
     const int32_t *cells; /* (cell_count, corners), points counted in the order of the tree */
 } ups_points;
 
-/* In `arena`, of finite coordinates (count, dims) in the order of the file; count below 2^31, dims 1 to 3.
- * `as_stored`: without a tree, in the file's order. */
-ups_points *ups_points_create(ups_arena *arena, int dims, int64_t count, const double *coordinates, bool as_stored);
+/* In `arena`, of finite coordinates (distinct, dims) in the order of the file, with `count` places: 1 <= distinct <=
+ * count < 2^31, dims 1 to 3. */
+ups_points *ups_points_create(ups_arena *arena, int dims, int64_t distinct, int64_t count, const double *coordinates);
+
+/* Without a tree, in the file's order: coordinates (count, dims), of which `distinct` are points. */
+ups_points *ups_points_as_stored(ups_arena *arena, int dims, int64_t distinct, int64_t count,
+                                 const double *coordinates);
+
+/* The same points with more places: `count` of them. Cells are left behind. */
+ups_points *ups_points_with_places(ups_arena *arena, const ups_points *points, int64_t count);
 
 /* Whether both are the same points, in the same order. */
 bool ups_points_equal(const ups_points *a, const ups_points *b);
@@ -42,7 +55,8 @@ bool ups_points_equal(const ups_points *a, const ups_points *b);
 void ups_points_set_cells(ups_arena *arena, ups_points *points, int corners, int64_t cells, const int32_t *corner);
 
 /* Elements of `size` bytes, `width` of them for each point: out (count, width) in the order of the tree from in
- * (count, width) in that of the file; and back. */
+ * (distinct, width) in that of the file; and back, of each point what stands at its first place. Where there are more
+ * places than points, out is (count, width) there too, and what is behind the last point repeats it. */
 void ups_points_sort(const ups_points *points, int64_t width, size_t size, const void *in, void *out);
 void ups_points_unsort(const ups_points *points, int64_t width, size_t size, const void *in, void *out);
 

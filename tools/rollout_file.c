@@ -318,6 +318,21 @@ static bool write_points_places(hid_t file, const ups_rollouts *rollouts) {
     return fine;
 }
 
+/* `count` (sample), where samples differ in their number of points. */
+static bool write_counts(hid_t file, const ups_rollouts *rollouts) {
+    bool differ = false;
+    int64_t *counts = malloc((size_t)rollouts->count * sizeof *counts);
+    for (int64_t i = 0; i < rollouts->count && counts; i++) {
+        counts[i] = rollouts->list[i].sample.points->distinct;
+        differ |= counts[i] != rollouts->points;
+    }
+    const bool fine =
+        counts && (!differ || write_and_close(create_typed(file, "count", 1, &rollouts->count, H5T_STD_I64LE),
+                                              H5T_NATIVE_INT64, counts));
+    free(counts);
+    return fine;
+}
+
 static bool write_cells(hid_t file, const ups_points *points) {
     if (points->cell_count == 0) return true;
     const int64_t shape[2] = {points->cell_count, points->corners}, corners = points->cell_count * points->corners;
@@ -348,16 +363,17 @@ static bool write_scattered_times(hid_t file, const ups_rollouts *rollouts) {
 static bool write_scattered_field(hid_t place, const ups_rollouts *rollouts, int64_t channel, bool truth) {
     const int64_t frames = truth ? rollouts->truth_frames : rollouts->frames, points = rollouts->points;
     const int64_t channels = rollouts->task->geometry.channels, shape[3] = {rollouts->count, frames, points};
-    float *values = malloc((size_t)(rollouts->count * frames * points) * sizeof *values), *to = values;
+    float *values = malloc((size_t)((rollouts->count * frames + 1) * points) * sizeof *values), *to = values;
     if (!values) return false;
+    float *frame = values + rollouts->count * frames * points;
     for (int64_t i = 0; i < rollouts->count; i++) {
         const ups_rollout *rollout = &rollouts->list[i];
         const float *from = (truth ? rollout->truth : rollout->prediction) + channel;
         /* files of one task may have the same points in other orders: `points` has that of the first trajectory's */
         const ups_points *of = rollout->sample.points->own ? rollout->sample.points : rollouts->list[0].sample.points;
-        const int32_t *stored = of->stored;
         for (int64_t f = 0; f < frames; f++, to += points) {
-            for (int64_t p = 0; p < points; p++) to[stored ? stored[p] : p] = from[(f * points + p) * channels];
+            for (int64_t p = 0; p < points; p++) frame[p] = from[(f * points + p) * channels];
+            ups_points_unsort(of, 1, sizeof *to, frame, to);
         }
     }
     bool fine =
@@ -407,7 +423,8 @@ static bool write_own_parameters(hid_t file, const ups_rollouts *rollouts) {
 /* As the layout `points` reads it back (pipeline/layouts/points.c); the truth in a group of its own. */
 static bool write_points(hid_t file, const ups_rollouts *rollouts, const ups_rollout_origin *origin) {
     bool fine = write_points_places(file, rollouts) &&
-                (have_own_points(rollouts) || write_cells(file, rollouts->list[0].sample.points)) &&
+                (have_own_points(rollouts) ? write_counts(file, rollouts)
+                                           : write_cells(file, rollouts->list[0].sample.points)) &&
                 write_scattered_times(file, rollouts) && write_scattered_fields(file, rollouts, false) &&
                 write_own_parameters(file, rollouts) &&
                 write_text(file, "bc", ups_rollout_boundary(rollouts, origin, &rollouts->list[0]));

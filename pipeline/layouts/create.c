@@ -216,6 +216,23 @@ static uint64_t array_scratch(const ups_layout_source *source) {
     return (most + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
+/* All samples with points of their own get as many places as the largest has. */
+static void give_places(ups_layout_source *source, bool as_stored) {
+    int64_t most = 0;
+    for (int64_t m = 0; m < source->member_count; m++) {
+        const ups_points *points = source->members[m].sample.points;
+        if (points && points->own && points->count > most) most = points->count;
+    }
+    for (int64_t m = 0; m < source->member_count && !as_stored; m++) {
+        ups_layout_member *member = &source->members[m];
+        const ups_points *points = member->sample.points;
+        if (!points || !points->own || points->count == most) continue;
+        member->stored_points = points->count;
+        member->sample.grid[0] = most;
+        member->sample.points = ups_points_with_places(source->arena, points, most);
+    }
+}
+
 static void name_samples(ups_layout_source *source) {
     source->names = UPS_ARENA_ARRAY(source->arena, const char *, source->member_count);
     for (int64_t m = 0; m < source->member_count; m++) {
@@ -318,6 +335,7 @@ ups_status ups_layout_source_create(ups_layout_builder *builder, const ups_layou
     source->member_count = builder->member_count;
     source->members = UPS_ARENA_ARRAY(arena, ups_layout_member, builder->member_count);
     memcpy(source->members, builder->members, (size_t)builder->member_count * sizeof *source->members);
+    give_places(source, builder->points_as_stored);
     int64_t count = 0;
     for (int64_t m = 0; m < source->member_count; m++) {
         source->members[m].first = count;

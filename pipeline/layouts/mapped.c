@@ -452,31 +452,42 @@ static ups_status describe_sample(const mapped *m, ups_dtype dtype, ups_sample *
     return UPS_OK;
 }
 
-/* Where points lie that have no grid: one set for all samples, or one each. A model must see those that differ. */
+/* The first axis along which no field tells where points lie, by the array of coordinates; NULL: every one is told. */
+static const char *untold_axis(const mapped *m, const ups_mapped_value *value, int dims, int *axis) {
+    static const char *const names[UPS_MAX_POINT_DIMS] = {"x", "y", "z"};
+    for (*axis = 0; *axis < dims; ++*axis) {
+        bool seen = false;
+        for (int64_t f = 0; f < m->mapping->field_count; f++)
+            seen |= strcmp(m->mapping->fields[f].name, names[*axis]) == 0 && m->mapping->fields[f].channel == *axis &&
+                    strcmp(m->arrays[m->array_of[f]].name, value->name) == 0;
+        if (!seen) return names[*axis];
+    }
+    return NULL;
+}
+
+/* Where points lie that have no grid: one set for all samples, or one each. A model must see those that differ. The
+ * only sample of a file has its own where fields tell them. */
 static ups_status read_points(const mapped *m, ups_points ***points, bool *own, ups_error *error) {
     const ups_mapped_value *value = &m->mapping->coordinates[0];
     ups_numbers numbers;
+    int axis;
     *points = NULL;
     *own = false;
     if (!m->mapping->points) return UPS_OK;
     const ups_status read =
         ups_arrays_read(m->builder->arrays, value->name, UPS_LAYOUT_MOST_NUMBERS, m->builder->arena, &numbers, error);
     if (read != UPS_OK) return ups_fail_within(error, "%s", value->key);
-    UPS_TRY(ups_layout_make_points(m->builder, value->name, &numbers, m->samples, m->grid[0], points, own, error));
-    for (int axis = 0; *own && axis < (*points)[0]->dims; axis++) {
-        const char *name = (*points)[0]->names[axis];
-        bool seen = false;
-        for (int64_t f = 0; f < m->mapping->field_count; f++)
-            seen |= strcmp(m->mapping->fields[f].name, name) == 0 && m->mapping->fields[f].channel == axis &&
-                    strcmp(m->arrays[m->array_of[f]].name, value->name) == 0;
-        if (seen) continue;
-        return ups_fail(error, UPS_ERR_CONFIG,
-                        "%s: each sample has points of its own, so that a model has to be told where they lie: name "
-                        "their coordinates in layout.fields, too: %s: {array: %s, channel: %d, axes: [sample, point, "
-                        "channel]}",
-                        m->builder->path, name, value->name, axis);
-    }
-    return UPS_OK;
+    const int64_t dims = numbers.rank > 0 ? numbers.shape[numbers.rank - 1] : 0;
+    const char *name = untold_axis(m, value, dims > UPS_MAX_POINT_DIMS ? UPS_MAX_POINT_DIMS : (int)dims, &axis);
+    *own = !m->by_sample && !name;
+    UPS_TRY(
+        ups_layout_make_points(m->builder, value->name, &numbers, m->samples, m->grid[0], NULL, points, own, error));
+    if (!*own || !name) return UPS_OK;
+    return ups_fail(error, UPS_ERR_CONFIG,
+                    "%s: each sample has points of its own, so that a model has to be told where they lie: name "
+                    "their coordinates in layout.fields, too: %s: {array: %s, channel: %d, axes: [sample, point, "
+                    "channel]}",
+                    m->builder->path, name, value->name, axis);
 }
 
 /* One member for all samples, or one each where their times, points or parameters differ. */

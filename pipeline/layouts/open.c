@@ -97,13 +97,18 @@ static const char *geometry_text(ups_arena *arena, const ups_sample *sample) {
                             ups_dtype_name(sample->dtype));
 }
 
+/* Points of each sample's own, which may be another number: they get places for the largest (create.c). */
+static bool have_own_points(const ups_layout_builder *builder, const ups_sample *one, const ups_sample *other) {
+    return one->points && other->points && one->points->own && other->points->own && !builder->points_as_stored;
+}
+
 /* A file's first sample must look like the first file's; samples within a file may differ. */
 static ups_status check_geometry(const ups_layout_builder *builder, int64_t first, const char *first_path,
                                  ups_error *error) {
     const ups_sample *one = &builder->members[0].sample, *other = &builder->members[first].sample;
     if (one->dims == other->dims && one->times == other->times && one->dtype == other->dtype &&
         (one->points ? one->points->dims : 0) == (other->points ? other->points->dims : 0) &&
-        memcmp(one->grid, other->grid, sizeof one->grid) == 0)
+        (have_own_points(builder, one, other) || memcmp(one->grid, other->grid, sizeof one->grid) == 0))
         return UPS_OK;
     return ups_fail(error, UPS_ERR_FORMAT,
                     "%s has %s, but %s has %s; files of one task must agree: put these into tasks of their own",

@@ -11,7 +11,8 @@
  * attributes, or `parameters/NAME` (sample).
  *
  * Where each sample has points of its own, they are fields too, `x`, `y`, `z` in front of the others: a model is to see
- * where its numbers lie. */
+ * where its numbers lie. `count` (sample) says how many of them each has, where others have more: what is behind those
+ * counts for nothing. Files of one task may differ in the length of that axis. */
 #include "pipeline/layouts/source.h"
 
 #include <math.h>
@@ -36,7 +37,7 @@ static bool recognises(ups_hdf5_file *file) {
  */
 
 static ups_status check_points(const ups_layout_builder *builder, const char *name, const ups_numbers *read,
-                               int64_t samples, int64_t count, ups_error *error) {
+                               int64_t samples, int64_t count, const int64_t *distinct, ups_error *error) {
     const bool own = read->rank == 3;
     const int64_t *shape = read->shape + own;
     if ((read->rank != 2 && !own) || shape[0] != count || (own && read->shape[0] != samples) || shape[1] < 1 ||
@@ -48,27 +49,58 @@ static ups_status check_points(const ups_layout_builder *builder, const char *na
             builder->path, name, ups_layout_shape_text(builder->arena, read->rank, read->shape), (long long)samples,
             (long long)count, UPS_MAX_POINT_DIMS);
     for (int64_t i = 0; i < read->count; i++) {
-        if (!isfinite(read->values[i]))
+        const int64_t point = i / shape[1] % count, sample = i / shape[1] / count;
+        if (!isfinite(read->values[i]) && (!distinct || point < distinct[sample]))
             return ups_fail(error, UPS_ERR_FORMAT, "%s: '%s' has no number at point %lld", builder->path, name,
-                            (long long)(i / shape[1] % count));
+                            (long long)point);
     }
     return UPS_OK;
 }
 
 ups_status ups_layout_make_points(const ups_layout_builder *builder, const char *name, const ups_numbers *read,
-                                  int64_t samples, int64_t count, ups_points ***points, bool *own, ups_error *error) {
-    UPS_TRY(check_points(builder, name, read, samples, count, error));
-    *own = read->rank == 3;
+                                  int64_t samples, int64_t count, const int64_t *distinct, ups_points ***points,
+                                  bool *own, ups_error *error) {
+    UPS_TRY(check_points(builder, name, read, samples, count, distinct, error));
+    *own = read->rank == 3 || (*own && samples == 1);
     const int dims = (int)read->shape[read->rank - 1];
     const int64_t sets = *own ? samples : 1;
     *points = UPS_ARENA_ARRAY(builder->arena, ups_points *, sets);
     /* As the fields that tell them have them: who is given a frame alone finds the same order. */
     for (int64_t i = 0; *own && i < read->count; i++) read->values[i] = (double)(float)read->values[i];
     for (int64_t s = 0; s < sets; s++) {
-        (*points)[s] =
-            ups_points_create(builder->arena, dims, count, read->values + s * count * dims, builder->points_as_stored);
+        const double *coordinates = read->values + s * count * dims;
+        const int64_t of_sample = distinct ? distinct[s] : count;
+        (*points)[s] = builder->points_as_stored
+                           ? ups_points_as_stored(builder->arena, dims, of_sample, count, coordinates)
+                           : ups_points_create(builder->arena, dims, of_sample, count, coordinates);
         (*points)[s]->own = *own;
     }
+    return UPS_OK;
+}
+
+/* How many points each sample has, where the file tells; NULL: as many as the axis is long. */
+static ups_status read_counts(const ups_layout_builder *builder, int64_t samples, int64_t count,
+                              const int64_t **distinct, ups_error *error) {
+    ups_numbers read;
+    *distinct = NULL;
+    if (ups_hdf5_kind_of(builder->file, "count") != UPS_HDF5_DATASET) return UPS_OK;
+    UPS_TRY(ups_hdf5_read_numbers(builder->file, "count", UPS_LAYOUT_MOST_NUMBERS, builder->arena, &read, error));
+    if (read.rank != 1 || read.shape[0] != samples)
+        return ups_fail(error, UPS_ERR_FORMAT,
+                        "%s: 'count' has shape %s, where fields have %lld samples; the number of points of each was "
+                        "expected, (sample); a field of this name takes a `layout` of the task",
+                        builder->path, ups_layout_shape_text(builder->arena, read.rank, read.shape),
+                        (long long)samples);
+    int64_t *counts = UPS_ARENA_ARRAY(builder->arena, int64_t, samples);
+    for (int64_t s = 0; s < samples; s++) {
+        if (!(read.values[s] >= 1 && read.values[s] <= (double)count && read.values[s] == floor(read.values[s])))
+            return ups_fail(error, UPS_ERR_FORMAT,
+                            "%s: 'count' says that sample %lld has %.9g points; a whole number from 1 to %lld, which "
+                            "'points' has room for, was expected",
+                            builder->path, (long long)s, read.values[s], (long long)count);
+        counts[s] = (int64_t)read.values[s];
+    }
+    *distinct = counts;
     return UPS_OK;
 }
 
@@ -100,6 +132,7 @@ static ups_status read_cells(const ups_layout_builder *builder, ups_points *poin
 typedef struct mesh {
     ups_layout_builder *builder;
     int64_t samples, times, count; /* of the first field that changes in time */
+    const int64_t *distinct;       /* (samples) points of each, of `count`; NULL: all */
     ups_stored_array *arrays[UPS_LAYOUT_MAX_ARRAYS];
     ups_layout_part parts[UPS_LAYOUT_MAX_ARRAYS];
     const char *channel_names[UPS_LAYOUT_MAX_ARRAYS * UPS_MAX_POINT_DIMS];
@@ -216,6 +249,7 @@ static ups_status map_fields(mesh *m, const char *const *names, int64_t name_cou
     for (int64_t i = 0; i < name_count; i++) {
         ups_layout_part part;
         if (is_told_apart(names[i]) || ups_hdf5_kind_of(builder->file, names[i]) != UPS_HDF5_DATASET) continue;
+        if (m->distinct && strcmp(names[i], "count") == 0) continue;
         ups_stored_array *array = map_numbers(m, names[i]);
         if (!array) {
             leave_out(m, names[i], "(no numbers that can be read)");
@@ -300,7 +334,7 @@ static ups_status describe(ups_layout_builder *builder, ups_error *error) {
     int64_t name_count;
     ups_numbers read;
     ups_points **points;
-    bool own;
+    bool own = false;
     m->builder = builder;
     UPS_TRY(ups_hdf5_read_numbers(builder->file, "points", UPS_LAYOUT_MOST_NUMBERS, builder->arena, &read, error));
     if (read.rank < 2 || read.rank > 3)
@@ -309,7 +343,8 @@ static ups_status describe(ups_layout_builder *builder, ups_error *error) {
                         ups_layout_shape_text(builder->arena, read.rank, read.shape));
     UPS_TRY(ups_hdf5_list(builder->file, "", builder->arena, &names, &name_count, error));
     UPS_TRY(find_shape(m, read.shape[read.rank - 2], names, name_count, error));
-    UPS_TRY(ups_layout_make_points(builder, "points", &read, m->samples, m->count, &points, &own, error));
+    if (read.rank == 3) UPS_TRY(read_counts(builder, m->samples, m->count, &m->distinct, error));
+    UPS_TRY(ups_layout_make_points(builder, "points", &read, m->samples, m->count, m->distinct, &points, &own, error));
     if (own) UPS_TRY(add_places(m, error));
     if (!own) UPS_TRY(read_cells(builder, points[0], error));
     UPS_TRY(map_fields(m, names, name_count, error));

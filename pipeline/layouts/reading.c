@@ -183,18 +183,18 @@ static ups_status decode_part(const ups_layout_member *member, const ups_layout_
     return UPS_OK;
 }
 
-/* Points stand in the order of their tree in every frame. `frame` has room for one. */
-static void sort_points(const ups_sample *sample, int64_t frames, uint8_t *out, void *frame) {
+/* Points stand in the order of their tree in every frame. `frame` has room for one. Stored frames, of `stored` bytes,
+ * are no longer than those they become, and the last one moves first. */
+static void sort_points(const ups_sample *sample, size_t stored, int64_t frames, uint8_t *out, void *frame) {
     const bool last = sample->order == UPS_CHANNELS_LAST;
     const size_t size = ups_dtype_size(sample->dtype), bytes = ups_sample_frame_bytes(sample);
-    const int64_t runs = last ? 1 : sample->channels;
-    for (int64_t f = 0; f < frames; f++, out += bytes) {
-        memcpy(frame, out, bytes);
-        for (int64_t run = 0; run < runs; run++) {
-            const size_t offset = (size_t)run * (bytes / (size_t)runs);
-            ups_points_sort(sample->points, last ? sample->channels : 1, size, (const uint8_t *)frame + offset,
-                            out + offset);
-        }
+    const size_t runs = last ? 1 : (size_t)sample->channels;
+    for (int64_t f = frames - 1; f >= 0; f--) {
+        memcpy(frame, out + (size_t)f * stored, stored);
+        for (size_t run = 0; run < runs; run++)
+            ups_points_sort(sample->points, last ? sample->channels : 1, size,
+                            (const uint8_t *)frame + run * (stored / runs),
+                            out + (size_t)f * bytes + run * (bytes / runs));
     }
 }
 
@@ -203,9 +203,17 @@ ups_status ups_layout_source_decode(const ups_source *head, int64_t index, ups_f
     const ups_layout_source *source = (const ups_layout_source *)head;
     int64_t number = find_member(source, index);
     const ups_layout_member *member = &source->members[number];
+    const ups_sample *sample = &member->sample;
+    ups_layout_member compact; /* as it is stored: points have their places afterwards */
+    if (member->stored_points > 0) {
+        compact = *member;
+        compact.sample.grid[0] = member->stored_points;
+        member = &compact;
+    }
+    const size_t stored = ups_sample_frame_bytes(&member->sample);
     bool from_start = true;
     for (int p = 0; p < member->part_count; p++) from_start &= member->parts[p].first_frame == 0;
-    if (!from_start) memset(out, 0, (size_t)frames.count * ups_sample_frame_bytes(&member->sample));
+    if (!from_start) memset(out, 0, (size_t)frames.count * stored);
     ups_status status = UPS_OK;
     for (int p = 0; p < member->part_count && status == UPS_OK; p++) {
         int64_t used;
@@ -213,8 +221,8 @@ ups_status ups_layout_source_decode(const ups_source *head, int64_t index, ups_f
         pieces += used;
         count -= used;
     }
-    if (status == UPS_OK && member->sample.points && member->sample.points->stored)
-        sort_points(&member->sample, frames.count, out, (uint8_t *)scratch + source->array_scratch);
+    if (status == UPS_OK && sample->points && sample->points->stored)
+        sort_points(sample, stored, frames.count, out, (uint8_t *)scratch + source->array_scratch);
     if (status != UPS_OK) {
         ups_fail_within(error, "%s, sample %s", head->files[member->parts[0].array->file],
                         sample_name(source, number, index));

@@ -34,6 +34,8 @@ typedef struct ups_layout_part {
 
 typedef struct ups_layout_member {
     ups_sample sample;      /* of all its samples, but for the name; parameters too */
+    int64_t stored_points;  /* entries of its arrays along the axis of points, where samples have more places than that
+                               (points.h); 0: as many */
     const char *name;       /* "0007", or "tensor" */
     bool numbered;          /* the name is followed by the row: "tensor[7]" */
     int64_t first, samples; /* numbers in the source */
@@ -142,9 +144,11 @@ ups_status ups_layout_map(ups_layout_builder *builder, const char *name, int lea
 ups_dtype ups_layout_share_dtype(const ups_layout_builder *builder, ups_stored_array *const *arrays, int count);
 
 /* Points from their coordinates `read`, (count, d) for all samples or (samples, count, d), *own, with a set for each:
- * (1 or samples) in *points. `name` is the array's, for messages. */
+ * (1 or samples) in *points. `name` is the array's, for messages. `distinct` (samples), NULL: how many of its `count`
+ * each sample has, of its own; what is behind them is anything. *own before: (count, d) are the only sample's own. */
 ups_status ups_layout_make_points(const ups_layout_builder *builder, const char *name, const ups_numbers *read,
-                                  int64_t samples, int64_t count, ups_points ***points, bool *own, ups_error *error);
+                                  int64_t samples, int64_t count, const int64_t *distinct, ups_points ***points,
+                                  bool *own, ups_error *error);
 
 /* Reads a coordinate that must have `length` entries, or up to `spare` more, which are cut off. */
 ups_status ups_layout_read_coordinate(ups_layout_builder *builder, const char *name, int64_t length, int64_t spare,

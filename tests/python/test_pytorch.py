@@ -605,3 +605,27 @@ def test_fields_on_points_of_each_sample_are_predicted_at_them(tmp_path, operato
     for ours, theirs in zip(sorted_fields.numpy(), first[:, 0]):
         apart = np.abs(ours[:, None] - theirs[None]).max(-1)
         assert apart.min(0).max() < 0.05 and apart.min(1).max() < 0.05
+
+
+def test_samples_may_have_fewer_points_than_others(tmp_path):
+    rng = np.random.default_rng(3)
+    t, points, counts = np.linspace(0, 0.5, 7), rng.random((SAMPLES, 90, 2)), rng.integers(40, 91, SAMPLES)
+    with h5py.File(tmp_path / "mesh.h5", "w") as f:
+        f["points"], f["t"], f["count"] = points, t, counts
+        f["u"] = u = np.cos(6 * (points[:, None] @ [1.0, 0.5] - t[:, None] + rng.random((SAMPLES, 1, 1)))).astype("f4")
+    operator = {"core": "stack", "positions": "rotary"}
+    (tmp_path / "mesh.yaml").write_text(on_grid({"dim": "auto"}, names=("mesh",), **operator).format(output=tmp_path / "run", data=tmp_path))
+    must("train", tmp_path / "mesh.yaml", "-q")
+    must("rollout", tmp_path / "run", "-o", tmp_path / "r.h5", "-q")
+    must("export", tmp_path / "run", "-o", tmp_path / "model.safetensors", "-q")
+    model = ups.pytorch.load(tmp_path / "model.safetensors", dtype=torch.float64)
+    with h5py.File(tmp_path / "r.h5") as r:
+        for i, name in enumerate(r.attrs["ups.samples"].split(", ")):
+            sample = int(name.split("[")[1][:-1])
+            count = counts[sample]
+            first = np.concatenate([points[sample, :count].astype("f4"), u[sample, 0, :count, None]], -1)[None]
+            with torch.no_grad():
+                predicted = model.predict(first, "mesh")[0, ..., 2].numpy()
+            assert np.abs(predicted - r["u"][i, :, :count]).max() < 2e-4 * np.abs(r["u"][i]).max()
+    with pytest.raises(ValueError, match="these are"):
+        model.encode(np.zeros((1, 91, 3)), "mesh")

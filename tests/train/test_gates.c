@@ -73,8 +73,8 @@ static void score(void) {
         pack(r.predicted[t], FRAMES, predicted);
         pack(r.truth[t], FRAMES + 1, truth);
         const float *const forecasts[UPS_FORECASTS] = {predicted, predicted, predicted};
-        ok(ups_rollout_scores_add(scores, forecasts, truth, time, &failure));
-        ok(ups_gates_add(gates, predicted, truth, &failure));
+        ok(ups_rollout_scores_add(scores, forecasts, truth, time, 0, &failure));
+        ok(ups_gates_add(gates, predicted, truth, 0, &failure));
     }
 }
 

@@ -79,6 +79,50 @@ static ups_pde_metrics_strides pdebench_strides(const ups_pde_metrics_shape *sha
     return strides;
 }
 
+CLAIM(trajectories_may_have_fewer_points_each) {
+    enum { MOST = 37, CHANNELS = 2, TIMES = 3, TRAJECTORIES = 3 };
+    const int64_t counts[TRAJECTORIES] = {MOST, 20, 31};
+    const ups_pde_metrics_shape all = {
+        .dims = 1, .grid = {MOST}, .channels = CHANNELS, .times = TIMES, .scattered = true};
+    const ups_pde_metrics_strides strides = ups_pde_metrics_channels_last(&all);
+    float *prediction = draw(92, MOST * CHANNELS * TIMES, 0.5), *target = draw(93, MOST * CHANNELS * TIMES, 0.75);
+    ups_pde_metrics *metrics = create(&all);
+    ups_pde_metrics_values mean = {0};
+    double squares[CHANNELS][TIMES] = {{0}}, largest[CHANNELS][TIMES] = {{0}};
+    for (int i = 0; i < TRAJECTORIES; i++) {
+        ups_pde_metrics_shape few = all;
+        few.grid[0] = counts[i];
+        ups_pde_metrics *own = create(&few);
+        ups_pde_metrics_add(metrics, prediction, target, &strides, counts[i]);
+        ups_pde_metrics_add(own, prediction, target, &strides, 0);
+        const ups_pde_metrics_values values = ups_pde_metrics_read(own, -1, 0, TIMES);
+        mean.rmse += values.rmse / TRAJECTORIES;
+        mean.nrmse += values.nrmse / TRAJECTORIES;
+        mean.vrmse += values.vrmse / TRAJECTORIES;
+        for (int c = 0; c < CHANNELS; c++) {
+            for (int t = 0; t < TIMES; t++) {
+                const ups_pde_metrics_values one = ups_pde_metrics_read(own, c, t, t + 1);
+                squares[c][t] += one.crmse * one.crmse / TRAJECTORIES;
+                largest[c][t] = fmax(largest[c][t], one.max_error);
+            }
+        }
+        ups_pde_metrics_destroy(own);
+    }
+    for (int cell = 0; cell < CHANNELS * TIMES; cell++) {
+        mean.crmse += sqrt(squares[cell / TIMES][cell % TIMES]) / (CHANNELS * TIMES);
+        mean.max_error += largest[cell / TIMES][cell % TIMES] / (CHANNELS * TIMES);
+    }
+    const ups_pde_metrics_values found = ups_pde_metrics_read(metrics, -1, 0, TIMES);
+    assert_true(fabs(found.rmse - mean.rmse) < 1e-12);
+    assert_true(fabs(found.nrmse - mean.nrmse) < 1e-12);
+    assert_true(fabs(found.vrmse - mean.vrmse) < 1e-12);
+    assert_true(fabs(found.crmse - mean.crmse) < 1e-12);
+    assert_true(fabs(found.max_error - mean.max_error) < 1e-12);
+    ups_pde_metrics_destroy(metrics);
+    free(prediction);
+    free(target);
+}
+
 CLAIM(points_that_lie_anywhere_have_all_but_what_needs_a_grid) {
     const ups_pde_metrics_shape line = {.dims = 1, .grid = {37}, .channels = 2, .times = 3};
     ups_pde_metrics_shape anywhere = line;
@@ -86,8 +130,8 @@ CLAIM(points_that_lie_anywhere_have_all_but_what_needs_a_grid) {
     float *prediction = draw(90, 37 * 2 * 3, 0.5), *target = draw(91, 37 * 2 * 3, 0.75);
     const ups_pde_metrics_strides strides = ups_pde_metrics_channels_last(&line);
     ups_pde_metrics *of_line = create(&line), *of_points = create(&anywhere);
-    ups_pde_metrics_add(of_line, prediction, target, &strides);
-    ups_pde_metrics_add(of_points, prediction, target, &strides);
+    ups_pde_metrics_add(of_line, prediction, target, &strides, 0);
+    ups_pde_metrics_add(of_points, prediction, target, &strides, 0);
     const ups_pde_metrics_values a = ups_pde_metrics_read(of_line, -1, 0, 3),
                                  b = ups_pde_metrics_read(of_points, -1, 0, 3);
     assert_true(a.rmse == b.rmse && a.nrmse == b.nrmse && a.vrmse == b.vrmse && a.crmse == b.crmse);
@@ -110,7 +154,7 @@ CLAIM(all_six_metrics_equal_pdebench_in_1d_2d_and_3d) {
         ups_pde_metrics *metrics = create(&scored);
         for (int64_t b = 0; b < g->batch; b++) {
             const int64_t start = b * size + INITIAL_STEPS * strides.time;
-            ups_pde_metrics_add(metrics, prediction + start, target + start, &strides);
+            ups_pde_metrics_add(metrics, prediction + start, target + start, &strides, 0);
         }
         ups_pde_metrics_values v = ups_pde_metrics_read(metrics, -1, 0, scored.times);
         const double found[8] = {v.rmse, v.nrmse, v.crmse, v.max_error, v.brmse, v.frmse[0], v.frmse[1], v.frmse[2]};
@@ -151,8 +195,8 @@ CLAIM(channels_first_and_channels_last_give_the_same_metrics) {
     ups_pde_metrics *last = create(&shape), *first = create(&shape);
     const ups_pde_metrics_strides last_strides = ups_pde_metrics_channels_last(&shape),
                                   first_strides = ups_pde_metrics_channels_first(&shape);
-    ups_pde_metrics_add(last, prediction, target, &last_strides);
-    ups_pde_metrics_add(first, moved_prediction, moved_target, &first_strides);
+    ups_pde_metrics_add(last, prediction, target, &last_strides, 0);
+    ups_pde_metrics_add(first, moved_prediction, moved_target, &first_strides, 0);
     const ups_pde_metrics_values a = ups_pde_metrics_read(last, -1, 0, 2), b = ups_pde_metrics_read(first, -1, 0, 2);
     assert_memory_equal(&a, &b, sizeof(a));
     assert_true(a.rmse > 0);
@@ -169,7 +213,7 @@ CLAIM(a_perfect_prediction_scores_zero_everywhere) {
     float *target = draw(102, 64 * 5, 1.0);
     ups_pde_metrics *metrics = create(&shape);
     const ups_pde_metrics_strides strides = ups_pde_metrics_channels_last(&shape);
-    ups_pde_metrics_add(metrics, target, target, &strides);
+    ups_pde_metrics_add(metrics, target, target, &strides, 0);
     const ups_pde_metrics_values v = ups_pde_metrics_read(metrics, -1, 0, 5);
     const double found[8] = {v.rmse, v.nrmse, v.crmse, v.max_error, v.brmse, v.frmse[0], v.frmse[1], v.frmse[2]};
     for (int m = 0; m < 8; m++) assert_true(found[m] == 0.0);
@@ -188,7 +232,7 @@ CLAIM(a_single_wave_of_error_is_found_in_its_own_band) {
     }
     ups_pde_metrics *metrics = create(&shape);
     const ups_pde_metrics_strides strides = ups_pde_metrics_channels_last(&shape);
-    ups_pde_metrics_add(metrics, prediction, target, &strides);
+    ups_pde_metrics_add(metrics, prediction, target, &strides, 0);
     const ups_pde_metrics_values v = ups_pde_metrics_read(metrics, -1, 0, 1);
     /* A cosine of amplitude 1/2 has a coefficient N/4 at its wave number; the middle band has eight wave numbers. */
     assert_near(v.frmse[UPS_FREQUENCY_MIDDLE], 0.25 / 8, 1e-5);
@@ -203,7 +247,7 @@ CLAIM(a_window_of_frames_is_the_mean_of_its_frames) {
     float *prediction = draw(103, 32 * 2 * 6, 1.0), *target = draw(104, 32 * 2 * 6, 1.0);
     ups_pde_metrics *metrics = create(&shape);
     const ups_pde_metrics_strides strides = ups_pde_metrics_channels_last(&shape);
-    ups_pde_metrics_add(metrics, prediction, target, &strides);
+    ups_pde_metrics_add(metrics, prediction, target, &strides, 0);
     double rmse = 0, largest = 0, middle = 0;
     for (int t = 1; t < 4; t++) {
         const ups_pde_metrics_values v = ups_pde_metrics_read(metrics, -1, t, t + 1);
@@ -229,7 +273,7 @@ CLAIM(vrmse_of_a_target_that_hardly_varies_is_finite_and_exact) {
     for (int i = 0; i < 2 * N; i++) prediction[i] = target[i] + 0.5f;
     ups_pde_metrics *metrics = create(&shape);
     const ups_pde_metrics_strides strides = ups_pde_metrics_channels_last(&shape);
-    ups_pde_metrics_add(metrics, prediction, target, &strides);
+    ups_pde_metrics_add(metrics, prediction, target, &strides, 0);
     assert_near(ups_pde_metrics_read(metrics, 0, 0, 1).vrmse, 0.5 / sqrt(1e-7), 1e-12);
     assert_near(ups_pde_metrics_read(metrics, 0, 1, 2).vrmse, 0.5 / sqrt(0.0625 + 1e-7), 1e-12);
     ups_pde_metrics_destroy(metrics);
@@ -245,7 +289,7 @@ CLAIM(targets_of_zero_are_left_out_of_nrmse_and_counted) {
     }
     ups_pde_metrics *metrics = create(&shape);
     const ups_pde_metrics_strides strides = ups_pde_metrics_channels_last(&shape);
-    ups_pde_metrics_add(metrics, prediction, target, &strides);
+    ups_pde_metrics_add(metrics, prediction, target, &strides, 0);
     const ups_pde_metrics_values v = ups_pde_metrics_read(metrics, -1, 0, 2);
     assert_near(v.nrmse, 0.5, 1e-12);
     assert_near(v.rmse, 1.0, 1e-12);
@@ -260,8 +304,8 @@ CLAIM(a_prediction_that_blew_up_is_not_scored_as_finite) {
     prediction[3] = NAN;
     ups_pde_metrics *metrics = create(&shape);
     const ups_pde_metrics_strides strides = ups_pde_metrics_channels_last(&shape);
-    ups_pde_metrics_add(metrics, prediction, target, &strides);
-    ups_pde_metrics_add(metrics, target, target, &strides); /* a good one afterwards does not hide it */
+    ups_pde_metrics_add(metrics, prediction, target, &strides, 0);
+    ups_pde_metrics_add(metrics, target, target, &strides, 0); /* a good one afterwards does not hide it */
     const ups_pde_metrics_values v = ups_pde_metrics_read(metrics, -1, 0, 1);
     assert_true(isnan(v.rmse) && isnan(v.nrmse) && isnan(v.vrmse) && isnan(v.crmse) && isnan(v.max_error) &&
                 isnan(v.frmse[0]));
@@ -278,7 +322,7 @@ CLAIM(a_grid_too_coarse_for_a_band_gives_nan_as_pdebench_does) {
     ups_pde_metrics *metrics = create(&shape);
     assert_true(isnan(ups_pde_metrics_read(metrics, -1, 0, 1).rmse)); /* nothing added yet */
     const ups_pde_metrics_strides strides = ups_pde_metrics_channels_last(&shape);
-    ups_pde_metrics_add(metrics, prediction, target, &strides);
+    ups_pde_metrics_add(metrics, prediction, target, &strides, 0);
     const ups_pde_metrics_values v = ups_pde_metrics_read(metrics, -1, 0, 1);
     assert_true(isfinite(v.frmse[UPS_FREQUENCY_LOW]) && isfinite(v.frmse[UPS_FREQUENCY_MIDDLE]));
     assert_true(isnan(v.frmse[UPS_FREQUENCY_HIGH]));

@@ -121,7 +121,7 @@ static ups_rollout_scores *score(void) {
     for (int i = 0; i < TRAJECTORIES; i++) {
         const float *forecasts[UPS_FORECASTS];
         for (int k = 0; k < UPS_FORECASTS; k++) forecasts[k] = &r.forecast[i][k][0][0][0];
-        ok(ups_rollout_scores_add(scores, forecasts, &r.truth[i][0][0][0], r.time[i], &failure));
+        ok(ups_rollout_scores_add(scores, forecasts, &r.truth[i][0][0][0], r.time[i], 0, &failure));
     }
     assert_int_equal(ups_rollout_scores_count(scores), TRAJECTORIES);
     return scores;

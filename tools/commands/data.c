@@ -146,18 +146,27 @@ static void describe_beginnings(const ups_source *source, json_t *facts) {
 }
 
 /* Points that lie anywhere: how many, whether all samples have the same, the box that holds the first sample's. */
-static json_t *describe_points(const ups_points *points) {
+/* Of the first sample, but for how many points others have. */
+static json_t *describe_points(const ups_source *source, const ups_points *points) {
+    int64_t least = points->distinct, most = least;
+    for (int64_t s = 1; s < source->count && points->own; s++) {
+        ups_sample sample;
+        ups_source_describe(source, s, &sample, NULL);
+        if (sample.points->distinct < least) least = sample.points->distinct;
+        if (sample.points->distinct > most) most = sample.points->distinct;
+    }
     json_t *box = json_object();
     for (int axis = 0; axis < points->dims; axis++) {
         double low = INFINITY, high = -INFINITY;
-        for (int64_t i = 0; i < points->count; i++) {
+        for (int64_t i = 0; i < points->distinct; i++) {
             low = fmin(low, points->coordinates[i * points->dims + axis]);
             high = fmax(high, points->coordinates[i * points->dims + axis]);
         }
         json_object_set_new(box, points->names[axis], range_of(low, high));
     }
-    return json_pack("{s:I, s:b, s:o, s:I, s:i}", "count", (json_int_t)points->count, "of_each_sample",
-                     (int)points->own, "box", box, "cells", (json_int_t)points->cell_count, "corners", points->corners);
+    return json_pack("{s:I, s:I, s:b, s:o, s:I, s:i}", "count", (json_int_t)most, "least", (json_int_t)least,
+                     "of_each_sample", (int)points->own, "box", box, "cells", (json_int_t)points->cell_count, "corners",
+                     points->corners);
 }
 
 /* The least and the largest distance of neighbours. */
@@ -209,7 +218,7 @@ static json_t *describe_source(const ups_source *source) {
             json_array_append_new(files, ups_json_printable(ups_layout_input(source, f)));
         json_object_set_new(facts, "files", files);
     }
-    if (sample.points) json_object_set_new(facts, "points", describe_points(sample.points));
+    if (sample.points) json_object_set_new(facts, "points", describe_points(source, sample.points));
     if (ups_layout_left_out(source))
         json_object_set_new(facts, "left_out", ups_json_printable(ups_layout_left_out(source)));
     return facts;
@@ -266,7 +275,9 @@ static void print_array(const json_t *facts) {
 static void print_points(const json_t *points) {
     const char *name;
     json_t *range;
-    printf("  points     %lld, %s", integer_of(points, "count"),
+    printf("  points     ");
+    if (integer_of(points, "least") < integer_of(points, "count")) printf("%lld to ", integer_of(points, "least"));
+    printf("%lld, %s", integer_of(points, "count"),
            json_is_true(json_object_get(points, "of_each_sample")) ? "other ones in each sample" : "of all samples");
     json_object_foreach(json_object_get(points, "box"), name, range) {
         printf("; %s %g to %g", name, entry_of(range, 0), entry_of(range, 1));

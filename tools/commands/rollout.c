@@ -281,7 +281,7 @@ static ups_status rollout_task(const rollout_context *c, int index, json_t *repo
 
 /* A file of points has datasets and groups of its own beside the fields. */
 static ups_status check_field_name(const ups_task *task, const char *field, ups_error *error) {
-    static const char *const taken[] = {"points", "cells", "t", "truth", "parameters"};
+    static const char *const taken[] = {"points", "cells", "count", "t", "truth", "parameters"};
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
         if (strcmp(taken[i], field) == 0)
             return ups_fail(

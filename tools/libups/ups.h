@@ -366,7 +366,8 @@ typedef struct ups_model_request {
     int64_t steps;                          /* S to predict behind them; 0: to the end of a trajectory of its data */
     int64_t stride;                         /* of a step, of those that were learnt; 0: the task's own */
     int64_t grid[UPS_MODEL_MAX_DIMS];       /* points along each axis of the given frames; 0: as trained (see
-                                               ups_model_task.patches; the log warns of others) */
+                                               ups_model_task.patches; the log warns of others). Points that lie
+                                               anywhere, each sample's own, may be fewer than were trained on */
     int64_t resolution[UPS_MODEL_MAX_DIMS]; /* of the fields; 0: as the given frames */
     const float *frames;                    /* (B, F, grid…, channels) */
     size_t frame_bytes;

@@ -86,7 +86,8 @@ static ups_status check_points(const ups_task *task, const ups_sample *sample, u
     if (first && other && !first->own && !other->own && ups_points_equal(first, other)) return UPS_OK;
     return ups_fail(error, UPS_ERR_FORMAT,
                     "task %s: the points of sample %s lie elsewhere than those of sample %s; put files with other "
-                    "points into tasks of their own, or give every sample its points: `points` (sample, point, d)",
+                    "points into tasks of their own, or give every sample its points: `points` (sample, point, d), or "
+                    "fields x, y, z of a `layout` that tell them (docs/points.md)",
                     task->name, sample->name, task->geometry.name);
 }
 

@@ -50,6 +50,18 @@ void ups_frames_from_channels_last(const ups_task *task, const float *frames, in
     move_channels(task, frames, count, false, out);
 }
 
+int64_t ups_frames_points_first(const ups_sample *sample, int64_t count, int64_t channels, float *frames,
+                                float *scratch) {
+    const ups_points *points = sample->points;
+    if (!points || points->distinct == points->count) return 0;
+    const int64_t elements = points->count * channels;
+    for (int64_t f = 0; f < count; f++, frames += elements) {
+        memcpy(scratch, frames, (size_t)elements * sizeof *scratch);
+        ups_points_unsort(points, channels, sizeof *frames, scratch, frames);
+    }
+    return points->distinct;
+}
+
 void ups_sample_domain(const ups_sample *sample, double low[UPS_MAX_GRID_DIMS], double high[UPS_MAX_GRID_DIMS]) {
     for (int a = 0; a < sample->dims; a++) {
         const double *x = sample->coordinates[a];

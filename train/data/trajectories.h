@@ -20,6 +20,12 @@ void ups_frames_channels_last(const ups_task *task, const float *frames, int64_t
 /* The other way round, of frames with channels last. */
 void ups_frames_from_channels_last(const ups_task *task, const float *frames, int64_t count, float *out);
 
+/* Frames (count, points, channels) as they are to be counted: of a sample that has fewer points than places
+ * (pipeline/points.h) each point once, in the order of the file, and what fills a frame up behind them. Returns how
+ * many points of a frame count; 0, with nothing moved: all. `scratch` has room for a frame. */
+int64_t ups_frames_points_first(const ups_sample *sample, int64_t count, int64_t channels, float *frames,
+                                float *scratch);
+
 /* The domain's edges along each axis. Points are centres of cells, so that it reaches half a cell beyond the outer
  * ones; 0 and 1 along an axis whose coordinates are not known. */
 void ups_sample_domain(const ups_sample *sample, double low[UPS_MAX_GRID_DIMS], double high[UPS_MAX_GRID_DIMS]);

@@ -394,13 +394,13 @@ static ups_status roll_out(evaluator *e, ups_error *error) {
 
 /* The rollout of the group's i-th trajectory over time. `forecasts` are of all its frames. */
 static ups_status score_over_time(evaluator *e, int64_t i, const float *const forecasts[UPS_FORECASTS],
-                                  const float *given, ups_error *error) {
+                                  const float *given, int64_t points, ups_error *error) {
     const int64_t stride = e->task->config->stride;
     double *time = malloc((size_t)(e->steps + 1) * sizeof *time);
     if (!time) return ups_fail(error, UPS_ERR_MEMORY, "evaluation: out of memory");
     for (int64_t f = 0; f <= e->steps; f++) time[f] = e->samples[i].time[(start_frame(e, 0) + f) * stride];
-    ups_status status = ups_rollout_scores_add(e->rollout, forecasts, given, time, error);
-    if (status == UPS_OK) status = ups_gates_add(e->gates, forecasts[UPS_FORECAST_MODEL], given, error);
+    ups_status status = ups_rollout_scores_add(e->rollout, forecasts, given, time, points, error);
+    if (status == UPS_OK) status = ups_gates_add(e->gates, forecasts[UPS_FORECAST_MODEL], given, points, error);
     free(time);
     return status;
 }
@@ -415,25 +415,42 @@ static ups_status score(evaluator *e, horizon *h, bool over_time, ups_error *err
         int64_t first = i / each * e->frames + start, target = first + (is_whole(h) ? 1 : h->steps);
         const float *truth = e->fields + target * e->elements, *given = e->fields + first * e->elements;
         const float *persistence = given;
+        float *prediction = h->fields + i * h->frames * e->elements;
+        const int64_t points =
+            ups_frames_points_first(&e->samples[i / each], h->frames, e->channels, prediction, e->decoded);
         if (h->frames > 1) {
             for (int64_t f = 0; f < h->frames; f++) {
                 memcpy(e->start_repeated + f * e->elements, given, (size_t)e->elements * sizeof(float));
             }
             persistence = e->start_repeated;
         }
-        const float *const forecasts[UPS_FORECASTS] = {[UPS_FORECAST_MODEL] = h->fields + i * h->frames * e->elements,
+        const float *const forecasts[UPS_FORECASTS] = {[UPS_FORECAST_MODEL] = prediction,
                                                        [UPS_FORECAST_PERSISTENCE] = persistence,
                                                        [UPS_FORECAST_RECONSTRUCTION] =
                                                            e->reconstructed + target * e->elements};
-        for (int f = 0; f < UPS_FORECASTS; f++) ups_pde_metrics_add(h->metrics[f], forecasts[f], truth, &strides);
-        if (over_time) UPS_TRY(score_over_time(e, i, forecasts, given, error));
+        for (int f = 0; f < UPS_FORECASTS; f++)
+            ups_pde_metrics_add(h->metrics[f], forecasts[f], truth, &strides, points);
+        if (over_time) UPS_TRY(score_over_time(e, i, forecasts, given, points, error));
     }
     return UPS_OK;
+}
+
+/* What is scored counts each point once. Encoding was the last to want another order. */
+static void put_points_first(evaluator *e) {
+    for (int64_t i = 0; i < e->count; i++) {
+        const int64_t first = i * e->frames;
+        ups_frames_points_first(&e->samples[i], e->frames, e->channels, e->fields + first * e->elements, e->decoded);
+        for (int64_t f = first; f < first + e->frames; f++) {
+            if (e->target[f - first])
+                ups_frames_points_first(&e->samples[i], 1, e->channels, e->reconstructed + f * e->elements, e->decoded);
+        }
+    }
 }
 
 static ups_status finish_group(evaluator *e, ups_error *error) {
     UPS_TRY(ups_surrogate_encode(e->surrogate, e->stored, e->count * e->frames, e->latents, error));
     UPS_TRY(reconstruct(e, error));
+    put_points_first(e);
     UPS_TRY(roll_out(e, error));
     bool over_time = false;
     for (int i = 0; i < e->horizon_count; i++) {

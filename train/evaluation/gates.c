@@ -27,6 +27,7 @@ static const extremes nothing = {.low = INFINITY, .high = -INFINITY};
 
 /* Of one trajectory and field. */
 typedef struct field_record {
+    int64_t points; /* of a frame, that count */
     extremes predicted;
     int64_t negative;       /* points and frames */
     int64_t unbounded_from; /* first frame that is not finite; -1: all are */
@@ -150,7 +151,7 @@ static void widen(extremes *e, double value, int64_t frame) {
 /* One field at one frame; `prediction` NULL: the last given frame. */
 static void add_frame(const ups_gates *g, const float *prediction, const float *truth, int64_t frame, int64_t channel,
                       field_record *record) {
-    for (int64_t p = 0; p < g->points; p++) {
+    for (int64_t p = 0; p < record->points; p++) {
         const double u = truth[p * g->channels + channel];
         widen(&g->range[channel], u, frame);
         if (!prediction) continue;
@@ -198,14 +199,14 @@ static void add_flow(const ups_gates *g, const float *prediction, const float *t
     }
 }
 
-ups_status ups_gates_add(ups_gates *g, const float *prediction, const float *truth, ups_error *error) {
+ups_status ups_gates_add(ups_gates *g, const float *prediction, const float *truth, int64_t points, ups_error *error) {
     UPS_TRY(reserve(g, error));
     const int64_t elements = g->points * g->channels;
     flow_record *flow = &g->flow[g->count];
     *flow = (flow_record){0};
     for (int64_t c = 0; c < g->channels; c++) {
         field_record *record = &g->fields[g->count * g->channels + c];
-        *record = (field_record){.predicted = nothing, .unbounded_from = -1};
+        *record = (field_record){.points = points > 0 ? points : g->points, .predicted = nothing, .unbounded_from = -1};
         add_frame(g, NULL, truth, -1, c, record);
         for (int64_t f = 0; f < g->frames; f++)
             add_frame(g, prediction + f * elements, truth + (f + 1) * elements, f, c, record);
@@ -249,7 +250,7 @@ static double value_of(const ups_gates *g, const ups_rollout_scores *scores, int
         return INFINITY;
     }
     if (gate == UPS_GATE_BOUNDED) return overshoot(g, record, channel, frame);
-    if (gate == UPS_GATE_NEGATIVE_SHARE) return (double)record->negative / (double)(g->points * g->frames);
+    if (gate == UPS_GATE_NEGATIVE_SHARE) return (double)record->negative / (double)(record->points * g->frames);
     if (!(drift.scale > 0)) return NAN;
     if (gate == UPS_GATE_BOUNDARY) return sqrt(record->border / (double)(g->border_points * g->frames)) / drift.scale;
     if (gate == UPS_GATE_POSITIVITY) {

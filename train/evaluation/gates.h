@@ -58,8 +58,9 @@ void ups_gates_destroy(ups_gates *gates); /* NULL is fine */
 bool ups_gates_find_velocity(const ups_run_config *config, const ups_task *task, int64_t velocity[UPS_MAX_GRID_DIMS]);
 
 /* Adds a trajectory, as ups_rollout_scores_add does: `prediction` (frames, points, channels), `truth` (frames + 1,
- * points, channels) with the last given frame first. Not thread-safe. Errors: UPS_ERR_MEMORY. */
-ups_status ups_gates_add(ups_gates *gates, const float *prediction, const float *truth, ups_error *error);
+ * points, channels) with the last given frame first; `points` as there. Not thread-safe. Errors: UPS_ERR_MEMORY. */
+ups_status ups_gates_add(ups_gates *gates, const float *prediction, const float *truth, int64_t points,
+                         ups_error *error);
 
 /* Holds all that was added against a limit; 0: the gate is off. `scores` are of the same trajectories; `fields`
  * (channels) says which are judged. */

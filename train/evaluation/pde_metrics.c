@@ -16,7 +16,7 @@ static const double least_variance = 1e-7; /* eps of The Well's metrics: what a 
 /* Sums over trajectories for one (channel, time). */
 typedef struct moment {
     double rmse, nrmse, vrmse, boundary;
-    double total_square; /* of the error's sum over the grid */
+    double total_square; /* of the error's sum over the grid; of fewer points as if there were all */
     double largest;
     int64_t zero_targets;
 } moment;
@@ -152,8 +152,9 @@ static int faces(int64_t index, int64_t points) {
 
 /* One (trajectory, channel, time): fills error_field, adds to its moment; returns the sum of squares on the faces. */
 static double add_frame(ups_pde_metrics *metrics, const float *prediction, const float *target,
-                        const ups_pde_metrics_strides *strides, moment *sums) {
-    const int64_t *n = metrics->shape.grid;
+                        const ups_pde_metrics_strides *strides, int64_t count, moment *sums) {
+    const bool all = count == metrics->points;
+    const int64_t *grid = metrics->shape.grid, n[3] = {all ? grid[0] : count, grid[1], grid[2]};
     const int dims = metrics->shape.dims;
     double squares = 0, target_squares = 0, total = 0, boundary = 0, largest = sums->largest;
     double shifted = 0,
@@ -179,7 +180,7 @@ static double add_frame(ups_pde_metrics *metrics, const float *prediction, const
             }
         }
     }
-    const double points = (double)metrics->points;
+    const double points = (double)count;
     sums->rmse += sqrt(squares / points);
     if (target_squares > 0) {
         sums->nrmse += sqrt(squares / target_squares);
@@ -188,6 +189,7 @@ static double add_frame(ups_pde_metrics *metrics, const float *prediction, const
     }
     const double variance = fmax(0, shifted_squares - shifted * shifted / points) / (points - 1);
     sums->vrmse += sqrt(squares / points / (variance + least_variance));
+    if (!all) total *= (double)metrics->points / points;
     sums->total_square += total * total;
     sums->largest = largest;
     sums->boundary += sqrt(boundary / (double)metrics->boundary_points);
@@ -195,14 +197,15 @@ static double add_frame(ups_pde_metrics *metrics, const float *prediction, const
 }
 
 void ups_pde_metrics_add(ups_pde_metrics *metrics, const float *prediction, const float *target,
-                         const ups_pde_metrics_strides *strides) {
-    const int64_t times = metrics->shape.times;
+                         const ups_pde_metrics_strides *strides, int64_t points) {
+    const int64_t times = metrics->shape.times, count = points > 0 ? points : metrics->points;
     memset(metrics->boundary_squares, 0, (size_t)times * sizeof(*metrics->boundary_squares));
     for (int64_t c = 0; c < metrics->shape.channels; c++) {
         for (int64_t t = 0; t < times; t++) {
             const int64_t start = c * strides->channel + t * strides->time;
             moment *sums = &metrics->moments[c * times + t];
-            metrics->boundary_squares[t] += add_frame(metrics, prediction + start, target + start, strides, sums);
+            metrics->boundary_squares[t] +=
+                add_frame(metrics, prediction + start, target + start, strides, count, sums);
 
             if (metrics->shape.scattered) continue;
             kiss_fftnd(metrics->plan, metrics->error_field, metrics->spectrum);

@@ -58,10 +58,10 @@ void ups_pde_metrics_destroy(ups_pde_metrics *metrics); /* NULL is fine */
 ups_pde_metrics_strides ups_pde_metrics_channels_last(const ups_pde_metrics_shape *shape);
 ups_pde_metrics_strides ups_pde_metrics_channels_first(const ups_pde_metrics_shape *shape);
 
-/* Adds one trajectory. NaN or Inf in the prediction makes the metrics it touches NaN or Inf, as it should. Not
- * thread-safe. */
+/* Adds one trajectory. NaN or Inf in the prediction makes the metrics it touches NaN or Inf, as it should. `points`:
+ * how many of a frame count, the first ones, where points are scattered; 0: all. Not thread-safe. */
 void ups_pde_metrics_add(ups_pde_metrics *metrics, const float *prediction, const float *target,
-                         const ups_pde_metrics_strides *strides);
+                         const ups_pde_metrics_strides *strides, int64_t points);
 
 /* The metrics of one channel (or -1: the mean over channels) over frames [time_begin, time_end), so that the first
  * step, the first ten and the whole rollout come from one pass. All NaN before the first trajectory. */

@@ -164,7 +164,24 @@ static ups_status score(const rolling *r, ups_rollout *rollout, ups_error *error
     ups_pde_metrics *metrics = NULL;
     UPS_TRY(ups_pde_metrics_create(&shape, &metrics, error));
     ups_pde_metrics_strides strides = ups_pde_metrics_channels_last(&shape);
-    ups_pde_metrics_add(metrics, rollout->prediction + given * elements, rollout->truth + given * elements, &strides);
+    const float *prediction = rollout->prediction + given * elements, *truth = rollout->truth + given * elements;
+    float *moved = NULL;
+    int64_t points = 0;
+    if (geometry->points && rollout->sample.points->distinct < r->out->points) {
+        moved = floats(2 * shape.times + 1, elements);
+        if (!moved) {
+            ups_pde_metrics_destroy(metrics);
+            return ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory to score a rollout", r->task->name);
+        }
+        const int64_t all = shape.times * elements;
+        memcpy(moved, prediction, (size_t)all * sizeof *moved);
+        memcpy(moved + all, truth, (size_t)all * sizeof *moved);
+        points = ups_frames_points_first(&rollout->sample, 2 * shape.times, channels, moved, moved + 2 * all);
+        prediction = moved;
+        truth = moved + all;
+    }
+    ups_pde_metrics_add(metrics, prediction, truth, &strides, points);
+    free(moved);
     for (int64_t c = 0; c < channels; c++) rollout->nrmse[c] = ups_pde_metrics_read(metrics, c, 0, shape.times).nrmse;
     ups_pde_metrics_destroy(metrics);
     return UPS_OK;

@@ -165,13 +165,14 @@ static void add_changes(ups_rollout_scores *s, const double *first) {
 }
 
 ups_status ups_rollout_scores_add(ups_rollout_scores *s, const float *const forecasts[UPS_FORECASTS],
-                                  const float *truth, const double *time, ups_error *error) {
+                                  const float *truth, const double *time, int64_t points, ups_error *error) {
     const int64_t channels = s->shape.channels, frames = s->shape.frames, elements = s->points * channels;
+    const int64_t count = points > 0 ? points : s->points;
     UPS_TRY(reserve(s, error));
     double *first = calloc((size_t)channels, sizeof *first); /* means of the last given frame */
     if (!first) return ups_fail(error, UPS_ERR_MEMORY, "rollout: out of memory");
     for (int64_t c = 0; c < channels; c++) {
-        const comparison given = compare(truth + c, truth + c, s->points, channels);
+        const comparison given = compare(truth + c, truth + c, count, channels);
         first[c] = given.true_mean;
         s->squares[c] = given.true_square;
     }
@@ -181,7 +182,7 @@ ups_status ups_rollout_scores_add(ups_rollout_scores *s, const float *const fore
             const int64_t cell = f * channels + c, at = f * elements + c;
             sums *sum = &s->sums[cell];
             for (int k = 0; k < UPS_FORECASTS; k++) {
-                const comparison found = compare(forecasts[k] + at, truth + elements + at, s->points, channels);
+                const comparison found = compare(forecasts[k] + at, truth + elements + at, count, channels);
                 if (!isnan(found.correlation)) sum->correlation[k] += found.correlation;
                 if (k != UPS_FORECAST_MODEL) continue;
                 sum->correlated += !isnan(found.correlation);

@@ -37,9 +37,10 @@ ups_status ups_rollout_scores_create(const ups_rollout_shape *shape, ups_rollout
 void ups_rollout_scores_destroy(ups_rollout_scores *scores); /* NULL is fine */
 
 /* Adds a trajectory: `forecasts` (frames, points, channels) each; `truth` (frames + 1, points, channels) and `time`
- * (frames + 1) begin with the last given frame. Not thread-safe. Errors: UPS_ERR_MEMORY. */
+ * (frames + 1) begin with the last given frame. `points`: how many of a frame count, as in pde_metrics.h. Not
+ * thread-safe. Errors: UPS_ERR_MEMORY. */
 ups_status ups_rollout_scores_add(ups_rollout_scores *scores, const float *const forecasts[UPS_FORECASTS],
-                                  const float *truth, const double *time, ups_error *error);
+                                  const float *truth, const double *time, int64_t points, ups_error *error);
 
 int64_t ups_rollout_scores_count(const ups_rollout_scores *scores); /* trajectories */
 

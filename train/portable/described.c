@@ -252,7 +252,7 @@ static bool take_points(told_source *told, const json_t *points) {
     if (!told->arena) return false;
     double *coordinates = UPS_ARENA_ARRAY(told->arena, double, numbers);
     for (int64_t i = 0; i < numbers; i++) coordinates[i] = json_number_value(json_array_get(list, (size_t)i));
-    ups_points *made = ups_points_create(told->arena, dims, numbers / dims, coordinates, false);
+    ups_points *made = ups_points_create(told->arena, dims, numbers / dims, numbers / dims, coordinates);
     made->own = json_is_true(json_object_get(points, "of_each_sample"));
     told->sample.points = made;
     return true;

@@ -162,7 +162,7 @@ static ups_status find_kind(ups_predictor *p, const prediction_kind *wanted, pre
 ups_status ups_predictor_latents(ups_predictor *p, int task, const int64_t grid[UPS_MAX_GRID_DIMS],
                                  ups_latent_shape *shape, ups_error *error) {
     ups_described described;
-    if (grid[0] == 0) {
+    if (grid[0] == 0 || p->described.tasks->task[task].geometry.points) {
         *shape = ups_task_latents(p->described.config, &p->described.tasks->task[task]);
         return UPS_OK;
     }
@@ -178,14 +178,16 @@ typedef struct predicting {
     const ups_prediction *asked;
     const ups_task *task; /* of the kind's grid */
     ups_surrogate *surrogate;
-    int64_t frames, elements, points, latent_elements; /* frames: of a trajectory; elements: of a given frame */
+    int64_t frames, elements, points, latent_elements; /* frames: of a trajectory; elements: of a frame of the task */
+    int64_t handed;                                    /* elements of a frame that is handed in, or over, by points */
     float *given;                                      /* (count, given, elements), in the task's order of channels */
     float *encoded;                                    /* (count, given, tokens, dim) */
     float *latents;                                    /* (count, frames, tokens, dim) */
     float *coordinates;
     ups_arena *arena;      /* of what follows, where points lie anywhere */
     const ups_points **of; /* (count); NULL: there is a grid */
-    float *frame;          /* (elements) */
+    float *frame;          /* (elements), and */
+    float *decoded;        /* (FRAMES_DECODED_AT_ONCE, elements) of them */
     double *times;         /* (count, frames) */
     const double **time, **parameters;
     int64_t done, all; /* frames, each advanced and decoded */
@@ -215,10 +217,10 @@ static bool all_finite(const float *values, int64_t count) {
 static ups_status find_points(const predicting *r, ups_arena *arena, int64_t trajectory, const ups_points **points,
                               ups_error *error) {
     const ups_points *trained = r->task->geometry.points;
-    const int64_t channels = r->task->geometry.channels, count = trained->count;
+    const int64_t channels = r->task->geometry.channels, count = r->handed / channels;
     *points = trained;
     if (!trained->own) return UPS_OK;
-    const float *frame = r->asked->frames + trajectory * r->asked->given * r->elements;
+    const float *frame = r->asked->frames + trajectory * r->asked->given * r->handed;
     double *coordinates = UPS_ARENA_ARRAY(arena, double, count * trained->dims);
     for (int axis = 0; axis < trained->dims; axis++) {
         int64_t channel = 0;
@@ -232,7 +234,7 @@ static ups_status find_points(const predicting *r, ups_arena *arena, int64_t tra
         for (int64_t i = 0; i < count; i++)
             coordinates[i * trained->dims + axis] = (double)frame[i * channels + channel];
     }
-    *points = ups_points_create(arena, trained->dims, count, coordinates, false);
+    *points = ups_points_create(arena, trained->dims, count, trained->count, coordinates);
     return UPS_OK;
 }
 
@@ -241,7 +243,9 @@ static ups_status take_points(predicting *r, ups_error *error) {
     if (!r->task->geometry.points) return UPS_OK;
     r->arena = ups_arena_create(0);
     r->frame = malloc((size_t)r->elements * sizeof *r->frame);
-    if (!r->arena || !r->frame) return ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", r->task->name);
+    r->decoded = malloc((size_t)(FRAMES_DECODED_AT_ONCE * r->elements) * sizeof *r->decoded);
+    if (!r->arena || !r->frame || !r->decoded)
+        return ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", r->task->name);
     r->of = UPS_ARENA_ARRAY(r->arena, const ups_points *, r->asked->count);
     for (int64_t i = 0; i < r->asked->count; i++) UPS_TRY(find_points(r, r->arena, i, &r->of[i], error));
     return UPS_OK;
@@ -255,7 +259,7 @@ static void take_frames(predicting *r) {
     const ups_prediction *asked = r->asked;
     const int64_t channels = r->task->geometry.channels, frames = asked->count * asked->given;
     for (int64_t f = 0; r->of && f < frames; f++) {
-        ups_points_sort(r->of[f / asked->given], channels, sizeof *r->frame, asked->frames + f * r->elements, r->frame);
+        ups_points_sort(r->of[f / asked->given], channels, sizeof *r->frame, asked->frames + f * r->handed, r->frame);
         ups_frames_from_channels_last(r->task, r->frame, 1, r->given + f * r->elements);
     }
     if (!r->of) ups_frames_from_channels_last(r->task, asked->frames, frames, r->given);
@@ -265,7 +269,7 @@ static void take_frames(predicting *r) {
 static ups_status encode(predicting *r, ups_error *error) {
     const ups_prediction *asked = r->asked;
     for (int64_t i = 0; i < asked->count; i++) {
-        if (all_finite(asked->frames + i * asked->given * r->elements, asked->given * r->elements)) continue;
+        if (all_finite(asked->frames + i * asked->given * r->handed, asked->given * r->handed)) continue;
         return ups_fail(error, UPS_ERR_NUMERIC,
                         "task %s: the frames given of trajectory %lld hold NaN or Inf, which no prediction can begin "
                         "with",
@@ -286,12 +290,12 @@ static ups_status decode(predicting *r, ups_error *error) {
     const int64_t all = asked->count * r->frames;
     for (int64_t first = 0; first < all; first += FRAMES_DECODED_AT_ONCE) {
         const int64_t left = all - first, frames = left < FRAMES_DECODED_AT_ONCE ? left : FRAMES_DECODED_AT_ONCE;
+        float *fields = r->of ? r->decoded : asked->fields + first * r->points * r->task->geometry.channels;
         UPS_TRY(ups_surrogate_decode(r->surrogate, r->latents + first * r->latent_elements, frames, r->coordinates,
-                                     r->points, asked->fields + first * r->points * r->task->geometry.channels, error));
-        for (int64_t f = first; r->of && f < first + frames; f++) {
-            float *fields = asked->fields + f * r->elements;
-            memcpy(r->frame, fields, (size_t)r->elements * sizeof *fields);
-            ups_points_unsort(r->of[f / r->frames], r->task->geometry.channels, sizeof *fields, r->frame, fields);
+                                     r->points, fields, error));
+        for (int64_t f = first; r->of && f < first + frames; f++, fields += r->elements) {
+            ups_points_unsort(r->of[f / r->frames], r->task->geometry.channels, sizeof *fields, fields, r->frame);
+            memcpy(asked->fields + f * r->handed, r->frame, (size_t)r->handed * sizeof *fields);
         }
         UPS_TRY(go_on(r, frames, error));
     }
@@ -338,7 +342,15 @@ static void release(predicting *r) {
     free(r->time);
     free(r->parameters);
     free(r->frame);
+    free(r->decoded);
     ups_arena_destroy(r->arena);
+}
+
+/* Whether frames may have so many points: all that were trained on, or fewer where each sample has its own. */
+static bool have_places(const ups_task *task, const ups_prediction *asked, int64_t points) {
+    const ups_sample *trained = &task->geometry;
+    const int64_t handed = asked->grid[0] > 0 ? asked->grid[0] : trained->grid[0];
+    return points == handed && (trained->points->own ? points <= trained->grid[0] : points == trained->grid[0]);
 }
 
 static ups_status check(const ups_predictor *p, const ups_prediction *asked, ups_error *error) {
@@ -362,11 +374,13 @@ static ups_status check(const ups_predictor *p, const ups_prediction *asked, ups
                                 task->geometry.dims);
             }
             points *= grids[g][a];
-            if (!task->geometry.points || grids[g][a] == task->geometry.grid[a]) continue;
+            if (!task->geometry.points || have_places(task, asked, grids[g][a])) continue;
             return ups_fail(error, UPS_ERR_ARGUMENT,
                             "task %s: the model was trained on %lld points that lie anywhere, and frames of %lld are "
-                            "others; a prediction has the points that it was trained on",
-                            task->name, (long long)task->geometry.grid[a], (long long)grids[g][a]);
+                            "others; a prediction has %s",
+                            task->name, (long long)task->geometry.grid[a], (long long)grids[g][a],
+                            task->geometry.points->own ? "as many points as it was trained on, or fewer"
+                                                       : "the points that it was trained on");
         }
     }
     return UPS_OK;
@@ -405,7 +419,7 @@ ups_status ups_predictor_run(ups_predictor *p, const ups_prediction *asked, ups_
     const ups_sample *trained = &p->described.tasks->task[asked->task].geometry;
     prediction_kind wanted = {.task = asked->task, .count = asked->count, .stride = asked->stride}, *kind = NULL;
     for (int a = 0; a < UPS_MAX_GRID_DIMS; a++) {
-        const bool used = a < trained->dims;
+        const bool used = a < trained->dims && !trained->points; /* points have the places that were trained on */
         wanted.grid[a] = asked->grid[0] > 0 && used ? asked->grid[a] : trained->grid[a];
         wanted.resolution[a] = asked->resolution[0] > 0 && used ? asked->resolution[a] : wanted.grid[a];
     }
@@ -418,6 +432,7 @@ ups_status ups_predictor_run(ups_predictor *p, const ups_prediction *asked, ups_
                     .elements = ups_sample_frame_elements(&task->geometry),
                     .points = points_of(kind->resolution, task->geometry.dims),
                     .latent_elements = ups_surrogate_latent_elements(kind->surrogate)};
+    r.handed = trained->points && asked->grid[0] > 0 ? asked->grid[0] * trained->channels : r.elements;
     const int64_t elements = r.elements > r.latent_elements ? r.elements : r.latent_elements;
     if (elements > INT64_MAX / (int64_t)sizeof(float) / r.frames / asked->count) {
         return ups_fail(error, UPS_ERR_MEMORY, "task %s: %lld predictions of %lld frames are more than memory can hold",

@@ -26,7 +26,8 @@ typedef struct ups_prediction {
     int64_t given;  /* first frames of each, a step apart */
     int64_t steps;  /* to predict behind them */
     int64_t stride; /* of a step, of those that were learnt; 0: the task's own */
-    /* Points along each axis of the frames, and of the fields; first 0: as trained, and as the frames. */
+    /* Points along each axis of the frames, and of the fields; first 0: as trained, and as the frames. Of points that
+     * lie anywhere, each sample's own, there may be fewer than were trained on. */
     int64_t grid[UPS_MAX_GRID_DIMS], resolution[UPS_MAX_GRID_DIMS];
     const float *frames; /* (count, given, points, channels), physical units */
     const double

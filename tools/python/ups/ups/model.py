@@ -125,7 +125,8 @@ class Model:
             frames, a step apart; or (*grid, channels), one trajectory, of which the result has no axis then either. A dict of
             channels by name has arrays without the last axis; of a steady problem, fields that are sought may be left out. The grid
             may be another one than the model was trained on. Where task.patches, it then predicts other physics, unless the points
-            lie as far apart as in training: a warning says so.
+            lie as far apart as in training: a warning says so. Points that lie anywhere are those that it was trained on; where each
+            sample has its own, there may be fewer, and all trajectories of a call have as many.
         task: its name; not needed where the model has one.
         parameters: of the equation, a dict of numbers or arrays (trajectories,) by name, or an array (trajectories, parameters) in
             the order of task.parameters. Those that are left out count as the mean of what the model was trained on.
@@ -240,8 +241,8 @@ class Model:
 
     @staticmethod
     def _latents(task, grid):
-        """Of a frame: (tokens, dim). On another grid there may be other numbers of tokens, which the model does not tell."""
-        if tuple(grid) == task.grid:
+        """Of a frame: (tokens, dim). Where tokens are patches there are others on another grid, which the model does not tell."""
+        if tuple(grid) == task.grid or not task.patches:
             return task.latents
         raise ValueError(f"latents are given on the grid that the model was trained on, {task.grid}")
 

@@ -381,23 +381,28 @@ def centres(counts, dtype=torch.float64, device=None):
     return torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).reshape(-1, len(counts))
 
 
-def halved(places):
-    """The order in which points (N, d) are halved again and again, at the largest power of two below their number: by the axis along which a part of
-    the whole is longest, whose sides shrink by half with each level."""
-    side, axes = places.amax(0) - places.amin(0), {}
-    for level in range((len(places) - 1).bit_length(), 0, -1):
+def halved(points, count=None):
+    """The order in which points (N, d) get `count` places, N if None: halved again and again at the largest power of two below their number, by the axis
+    along which a part of the whole is longest, whose sides shrink by half with each level. Where there are more places than points, each half gets points
+    in proportion, and some have several."""
+    count = len(points) if count is None else count
+    side, axes = points.amax(0) - points.amin(0), {}
+    for level in range((count - 1).bit_length(), 0, -1):
         axes[level] = int(side.argmax())
         side[axes[level]] /= 2
 
-    def order(index):
+    def order(index, places):
         if len(index) < 2:
-            return index
-        level = (len(index) - 1).bit_length()
+            return index.expand(places)
+        level = (places - 1).bit_length()
+        left = 1 << level - 1
+        right = places - left
+        share = max(min(max((len(index) * left + places // 2) // places, len(index) - right), left, len(index) - 1), 1)
         index = index.sort().values  # of equal coordinates the file's order decides
-        index = index[places[index, axes[level]].argsort(stable=True)]
-        return torch.cat([order(index[:1 << level - 1]), order(index[1 << level - 1:])])
+        index = index[points[index, axes[level]].argsort(stable=True)]
+        return torch.cat([order(index[:share], left), order(index[share:], right)])
 
-    return order(torch.arange(len(places)))
+    return order(torch.arange(len(points)), count)
 
 
 def fourier(places, frequencies):
@@ -615,20 +620,22 @@ class Domain(nn.Module):
         self.register_buffer("offsets", offsets / (deviation if deviation > 0 else 1), persistent=False)
 
     def orders(self, field):
-        """(B, N): the order of the tree of each sample's points, which (B, N, channels) tells; None where all samples share them, or there is a grid."""
+        """(B, places): the order of the tree of each sample's points, which (B, N, channels) tells; None where all samples share them, or there is a grid."""
         if self.coordinates is None:
             return None
-        return torch.stack([halved(points) for points in field[..., self.coordinates].detach().double().cpu()]).to(field.device)
+        return torch.stack([halved(points, self.grid[0]) for points in field[..., self.coordinates].detach().double().cpu()]).to(field.device)
 
     def sorted(self, field, orders):
         """(B, *grid, channels) with points that lie anywhere in the order of their tree; and back."""
         if orders is not None:
-            return field.gather(1, orders[..., None].expand_as(field))
+            return field.gather(1, orders[..., None].expand(-1, -1, field.shape[-1]))
         return field[:, self.order] if self.scattered else field
 
     def unsorted(self, field, orders):
-        if orders is not None:
-            return field.gather(1, orders.argsort(1)[..., None].expand_as(field))
+        if orders is not None:  # of a point that has several places, the first
+            places = torch.arange(orders.shape[1], device=orders.device).expand_as(orders)
+            first = places.new_full((len(orders), int(orders.max()) + 1), orders.shape[1]).scatter_reduce(1, orders, places, "amin")
+            return field.gather(1, first[..., None].expand(-1, -1, field.shape[-1]))
         return field[:, self.stored] if self.scattered and self.coordinates is None else field
 
     def normalise(self, fields):
@@ -1094,10 +1101,12 @@ class Surrogate(nn.Module):
     def encode(self, fields, task=None):
         """Latents (B, tokens, dim) of fields (B, *grid, channels) in physical units; further axes before the grid's stay, as in (B, time, *grid, channels)."""
         task, fields = self.task(task), self.numbers(fields)
-        wanted = (*task.grid, len(task.channels))
+        wanted, domain = (*task.grid, len(task.channels)), self.domains[task.name]
+        if domain.coordinates is not None and fields.ndim > 2 and 0 < fields.shape[-2] <= task.grid[0]:
+            wanted = (fields.shape[-2], wanted[-1])  # of points that are each sample's own there may be fewer
         if fields.ndim <= len(wanted) or tuple(fields.shape[-len(wanted):]) != wanted:
             raise ValueError(f"fields of task '{task.name}' are (B, {', '.join(map(str, wanted))}): samples, grid ({', '.join(task.axes)}) and channels ({', '.join(task.channels)}); these are {tuple(fields.shape)}")
-        before, domain = fields.shape[:-len(wanted)], self.domains[task.name]
+        before = fields.shape[:-len(wanted)]
         fields = fields.reshape(-1, *wanted)
         latents = self.encoder(task.name, domain, domain.normalise(domain.sorted(fields, domain.orders(fields))))
         if self.bound > 0:
