@@ -79,6 +79,15 @@ def test_broken_counts_are_refused_with_a_sentence(tmp_path, count, sentence):
     one_sentence(ups("data", "inspect", path), sentence, "data.h5")
 
 
+def test_files_that_differ_in_it_are_one_task_of_a_configuration(tmp_path):
+    write(tmp_path / "flow1.h5", [20] * 8, 20, 5)
+    write(tmp_path / "flow2.h5", [300] * 8, 300, 6)
+    must("config", "init", tmp_path / "flow1.h5", tmp_path / "flow2.h5", "-o", tmp_path / "made.yaml")
+    text = (tmp_path / "made.yaml").read_text()
+    assert text.count("- name:") == 1 and "16 samples of 7 frames, up to 300 points" in text and "patch: [2]" in text
+    must("train", tmp_path / "made.yaml", "-q", "--set", f"output={tmp_path}/made", "--set", "operator.steps=2")
+
+
 def test_what_has_no_number_among_a_samples_points_is_bad(tmp_path):
     path = write(tmp_path / "data.h5", [30] * 12, 40, 5)
     with h5py.File(path, "r+") as f:

@@ -123,7 +123,7 @@ static bool belongs(const family *f, const char *stem, const ups_source *source,
            f->own_points == has_own_points(shape) && strcmp(f->kind, source->class->kind) == 0 &&
            strcmp(f->fields, fields) == 0 && f->shape.dims == shape->dims && f->shape.times == shape->times &&
            f->shape.dtype == shape->dtype && f->shape.order == shape->order &&
-           memcmp(f->shape.grid, shape->grid, sizeof shape->grid) == 0;
+           (f->own_points || memcmp(f->shape.grid, shape->grid, sizeof shape->grid) == 0);
 }
 
 static void make_name_unique(survey *s, family *made) {
@@ -185,6 +185,10 @@ static ups_status add_file(survey *s, char *path, int most, ups_error *error) {
                           .files = UPS_ARENA_ARRAY(s->arena, char *, most)};
             f->shape.points = NULL; /* they go with the source */
             make_name_unique(s, f);
+            choose_patches(f);
+        }
+        if (f->own_points && shape.grid[0] > f->shape.grid[0]) { /* samples may differ in their number of points */
+            f->shape.grid[0] = shape.grid[0];
             choose_patches(f);
         }
         f->files[f->file_count++] = path;
@@ -407,8 +411,8 @@ static const char *heading_of(const survey *s, const char *output) {
         "  ups train %s\n",
         output);
     for (const family *f = s->families; f < s->families + s->count; f++) {
-        text = ups_arena_printf(s->arena, "%s\n%s: %s, %" PRId64 " samples of %" PRId64 " frames, ", text, f->name,
-                                f->kind, f->samples, f->shape.times);
+        text = ups_arena_printf(s->arena, "%s\n%s: %s, %" PRId64 " samples of %" PRId64 " frames, %s", text, f->name,
+                                f->kind, f->samples, f->shape.times, f->own_points ? "up to " : "");
         for (int a = 0; a < f->shape.dims; a++) {
             text = ups_arena_printf(s->arena, "%s%s%" PRId64, text, a ? " × " : "", f->shape.grid[a]);
         }

@@ -220,7 +220,7 @@ static void print_evaluation(const ups_task_evaluation *evaluation) {
     const ups_sample *geometry = &evaluation->task->geometry;
     printf("\n%s: ", evaluation->task->name);
     print_fields(evaluation);
-    printf(" on %lld", (long long)geometry->grid[0]);
+    printf(" on %s%lld", geometry->points && geometry->points->own ? "up to " : "", (long long)geometry->grid[0]);
     for (int a = 1; a < geometry->dims; a++) printf(" x %lld", (long long)geometry->grid[a]);
     printf(" points, %lld %s trajector%s of %lld step%s", (long long)evaluation->trajectories,
            ups_split_name(evaluation->split), evaluation->trajectories == 1 ? "y" : "ies", (long long)evaluation->steps,
