@@ -448,3 +448,18 @@ def test_mistakes_are_told_and_leave_nothing(runs, config, option, value, part):
     assert done.returncode == (2 if option == "--task" else 1)
     assert part in done.stderr
     assert [name for name in os.listdir(runs.folder) if "wrong" in name] == []
+
+
+def test_a_single_trajectory_is_trained_on_and_nothing_is_left_to_judge_it_by(runs):
+    """Said before training, and by each command that would want another."""
+    runs.must("datagen", "burgers1d", "-o", runs.path("one.h5"), "--samples", "1", "--resolution", "32", "--steps", "6", "-q")
+    runs.must("config", "init", runs.path("one.h5"), "-o", runs.path("one.yaml"))
+    settings = [word for setting in (f"output={runs.path('one')}", "operator.steps=3") for word in ("--set", setting)]
+    done = runs.must("train", runs.path("one.yaml"), *settings)
+    assert "warning: task one: it has 1 sample, and none is held out" in done.stderr and "times the memory" not in done.stderr
+    for command in (["eval", runs.path("one")], ["rollout", runs.path("one"), "-o", runs.path("one-out.h5"), "-q"]):
+        one_sentence(runs.run(*command), "none of its samples is in the validation split; --split train takes those")
+    runs.must("rollout", runs.path("one"), "-o", runs.path("one-out.h5"), "--split", "train", "-q")
+    assert "1 train trajectory of 5 steps" in runs.must("eval", runs.path("one"), "--split", "train").stdout
+    asked = runs.must("train", runs.path("one.yaml"), *settings[:-1], f"output={runs.path('asked')}", "--set", "data.split={train: 1, validation: 0, test: 0}")
+    assert "held out" not in asked.stderr

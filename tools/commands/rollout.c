@@ -135,10 +135,7 @@ static ups_split split_of(const ups_task *task, const rollout_request *request) 
 static ups_status choose(const ups_task *task, ups_split split, const rollout_request *request, int64_t **ids,
                          int64_t *count, ups_error *error) {
     const int64_t have = task->splits.count[split];
-    if (have == 0) {
-        return ups_fail(error, UPS_ERR_ARGUMENT, "task %s: its %s split holds no samples; see data.split", task->name,
-                        ups_split_name(split));
-    }
+    UPS_TRY(ups_task_check_split(task, split, error));
     if (request->sample >= have) {
         return ups_fail(error, UPS_ERR_ARGUMENT, "task %s: there is no trajectory %lld in its %s split; 0 to %lld are",
                         task->name, (long long)request->sample, ups_split_name(split), (long long)have - 1);

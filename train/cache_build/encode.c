@@ -344,14 +344,17 @@ static void add_pass(ups_encode_report *report, const ups_encode_report *before)
     if (before->encoded > 0) memcpy(report->reached, before->reached, sizeof report->reached);
 }
 
-/* A cache that is larger than what it stands for is seldom meant; of several builders one says so. */
+/* A cache that is larger than what it stands for is seldom meant, unless it is so small that its files' heads are most
+ * of it; of several builders one says so. */
 static void warn_of_size(const ups_run_config *config, const ups_task *task, const ups_encode_report *report) {
-    if (ups_launch_find().rank > 0 || !report->whole || report->summary.stored_bytes <= report->source_bytes) return;
+    const ups_cache_summary *summary = &report->summary;
+    const bool larger = summary->stored_bytes > report->source_bytes && summary->raw_bytes > report->source_bytes;
+    if (ups_launch_find().rank > 0 || !report->whole || !larger) return;
     ups_latent_shape latents = ups_task_latents(config, task);
     ups_log(UPS_LOG_WARNING,
             "task %s: its latents take %.1f times the memory of its fields: %lld tokens of %lld numbers stand for %lld "
             "values a frame; fewer model.tokens or a smaller model.dim make the cache smaller",
-            task->name, (double)report->summary.stored_bytes / (double)report->source_bytes, (long long)latents.tokens,
+            task->name, (double)summary->stored_bytes / (double)report->source_bytes, (long long)latents.tokens,
             (long long)latents.dim, (long long)ups_sample_frame_elements(&task->geometry));
 }
 

@@ -373,7 +373,8 @@ static ups_status find_statistics(const ups_run_config *config, const char *path
         *measured = true;
         status = measure_task(config, task, error);
         if (status == UPS_OK && chooses_dim(config)) status = choose_dim(config, task, error);
-        if (status == UPS_OK) status = ups_splits_compare(task->config, task->source, &task->splits, error);
+        if (status == UPS_OK)
+            status = ups_splits_compare(&config->data, task->config, task->source, &task->splits, error);
     }
     if (status != UPS_OK) {
         json_decref(origin);

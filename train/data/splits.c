@@ -347,9 +347,15 @@ static beginning *hash_beginnings(const ups_source *source, const int64_t *sampl
     return list;
 }
 
-ups_status ups_splits_compare(const ups_task_config *task, const ups_source *source, const ups_sample_splits *splits,
-                              ups_error *error) {
+ups_status ups_splits_compare(const ups_data_config *data, const ups_task_config *task, const ups_source *source,
+                              const ups_sample_splits *splits, ups_error *error) {
     int64_t trained_count = splits->count[UPS_SPLIT_TRAIN], count = splits->count[UPS_SPLIT_TEST], shared = 0;
+    if (count == 0 && splits->count[UPS_SPLIT_VALIDATION] == 0 && data->split.validation + data->split.test > 0) {
+        ups_log(UPS_LOG_WARNING,
+                "task %s: it has %lld sample%s, and none is held out: nothing will tell how it does on what it was not "
+                "trained on. More trajectories would, or files of their own for tests (tasks[].test_files)",
+                task->name, (long long)trained_count, trained_count == 1 ? "" : "s");
+    }
     if (trained_count == 0 || count == 0) return UPS_OK;
     beginning *trained = hash_beginnings(source, splits->samples[UPS_SPLIT_TRAIN], &trained_count);
     beginning *tested = hash_beginnings(source, splits->samples[UPS_SPLIT_TEST], &count);

@@ -34,9 +34,9 @@ int64_t ups_sample_file(const ups_source *source, int64_t sample);
  * file alone. */
 ups_status ups_files_begin_alike(const ups_source *source, bool *alike, ups_error *error);
 
-/* Warns where test samples begin with the same field as samples that are trained on. Of large tasks an even selection
- * of samples is compared. */
-ups_status ups_splits_compare(const ups_task_config *task, const ups_source *source, const ups_sample_splits *splits,
-                              ups_error *error);
+/* Warns where what is held out says little: nothing is, though data->split asks for it; or test samples begin with the
+ * same field as samples that are trained on. Of large tasks an even selection of samples is compared. */
+ups_status ups_splits_compare(const ups_data_config *data, const ups_task_config *task, const ups_source *source,
+                              const ups_sample_splits *splits, ups_error *error);
 
 #endif

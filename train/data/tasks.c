@@ -325,6 +325,15 @@ ups_split ups_task_held_out(const ups_task *task) {
     return task->splits.count[UPS_SPLIT_TEST] > 0 ? UPS_SPLIT_TEST : UPS_SPLIT_VALIDATION;
 }
 
+ups_status ups_task_check_split(const ups_task *task, ups_split split, ups_error *error) {
+    if (task->splits.count[split] > 0) return UPS_OK;
+    return ups_fail(
+        error, UPS_ERR_ARGUMENT,
+        "task %s: none of its samples is in the %s split; --split train takes those that it was trained on, "
+        "and data.split and tasks[].test_files say what is held out",
+        task->name, ups_split_name(split));
+}
+
 static int condition_count(const ups_task *task) {
     return task->condition ? task->condition_count : task->source->parameter_count;
 }

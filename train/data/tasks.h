@@ -68,6 +68,8 @@ int64_t ups_task_patch_numbers(const ups_task *task); /* of a patch: points · c
 
 /* Samples to judge a model by: the test split, or validation where the test split is empty. */
 ups_split ups_task_held_out(const ups_task *task);
+/* UPS_ERR_ARGUMENT, with the remedy, where a split has none. */
+ups_status ups_task_check_split(const ups_task *task, ups_split split, ups_error *error);
 
 /* Largest number of PDE parameters that the operator is told of any task: the width of its condition. */
 int ups_tasks_parameter_count(const ups_tasks *tasks);

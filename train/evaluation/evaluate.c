@@ -563,12 +563,9 @@ ups_status ups_evaluate_task(const ups_run_config *config, const ups_tasks *task
     *out = (ups_task_evaluation){.task = task, .split = split};
     int64_t given;
     UPS_TRY(ups_evaluation_given(config, task, &given, error));
+    UPS_TRY(ups_task_check_split(task, split, error));
     int64_t have = task->splits.count[split], wanted = config->evaluation.max_samples;
     if (wanted == 0 || wanted > have) wanted = have;
-    if (wanted == 0) {
-        return ups_fail(error, UPS_ERR_ARGUMENT, "task %s: its %s split holds no samples; see data.split", task->name,
-                        ups_split_name(split));
-    }
     evaluator e = {.config = config, .task = task, .surrogate = surrogate, .channels = task->geometry.channels};
     e.advancing = e.decoding = INFINITY;
     e.frames = frames_of(task);
