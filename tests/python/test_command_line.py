@@ -113,7 +113,7 @@ def test_paths_begin_at_the_configurations_folder_and_are_all_checked(scratch):
             (("../data", "../date"), [r"data\.root: .*/a/date is not there"]), (("../data", "run.yaml"), ["data.root: .* is no folder"]),
             (("one.h5", "two.h5"), [r"tasks\[0\]\.files\[0\]: there is no file .*/a/data/two.h5; files are looked for below the key data.root"]),
             (("[one.h5]", '[one.h5, "t*.h5"]'), [r"tasks\[0\]\.files\[1\]: no file matches .*/a/data/t\*.h5"]),
-            (("[one.h5]", "[.]"), ["is a directory; a file was expected"]),
+            (("[one.h5]", "[.]"), ["is a directory, and no store of Zarr; a file was expected"]),
             ((f"output: {scratch}/run", f"output: {made}/run"), ["output: .* cannot be a folder: .*one.h5 is a file"]),
             (("tasks:", f"cache: {{directory: {made}}}\ntasks:"), ["cache.directory: .* cannot be a folder"])):
         one_sentence(check(text.replace(*wrong)), re.escape(config), *parts)

@@ -9,8 +9,10 @@ import sys
 
 import h5py
 import jsonschema
+import numpy as np
 import pytest
 import yaml
+import zarr
 
 from commands import TREE, UPS, must, run, ups
 
@@ -408,3 +410,28 @@ def test_the_fuzzers_dictionaries_have_every_key():
     names = set(re.findall(r'KEY\([A-Z0-9]+, "(\w+)"|SUBSECTION\(\s*"(\w+)"', sample))
     words = re.findall(r'^"(\w+)[".:=\[]', (TREE / "tests/fuzz/config.dict").read_text(), re.M)
     assert {name for pair in names for name in pair if name} <= set(words)
+
+
+def test_data_are_opened_where_all_else_is_right(tmp_path):
+    """As `ups train` would: what files hold is held against layout, patch and stride, and a store of Zarr is a folder."""
+    store = zarr.open_group(tmp_path / "waves.zarr", mode="w")
+    store["u"], store["t"] = np.zeros((12, 6, 32), "f4"), np.arange(6.0)
+    text = """output: runs/zarr
+tasks:
+  - name: waves
+    files: [waves.zarr]
+    patch: [4]
+    layout: {fields: {u: u}, axes: [sample, time, x], time: t}
+model: {tokens: grid, dim: auto}
+"""
+    config = tmp_path / "c.yaml"
+    config.write_text(text)
+    must("config", "check", config)
+    for old, new, line, sentence in (
+            ("time: t", "time: tt", 6, "holds no array 'tt'"), ("[4]", "[64]", 4, "patches of 64 points on a grid axis of 32"),
+            ("waves.zarr", ".", 4, "is a directory, and no store of Zarr")):
+        config.write_text(text.replace(old, new, 1))
+        done = ups("config", "check", config)
+        assert done.returncode == 1 and f":{line}: tasks[0]." in done.stderr and sentence in done.stderr, done.stderr
+    config.write_text(text.replace("time: t", "time: tt"))
+    must("config", "check", "--without-paths", config)

@@ -461,5 +461,5 @@ def test_a_single_trajectory_is_trained_on_and_nothing_is_left_to_judge_it_by(ru
         one_sentence(runs.run(*command), "none of its samples is in the validation split; --split train takes those")
     runs.must("rollout", runs.path("one"), "-o", runs.path("one-out.h5"), "--split", "train", "-q")
     assert "1 train trajectory of 5 steps" in runs.must("eval", runs.path("one"), "--split", "train").stdout
-    asked = runs.must("train", runs.path("one.yaml"), *settings[:-1], f"output={runs.path('asked')}", "--set", "data.split={train: 1, validation: 0, test: 0}")
+    asked = runs.must("train", runs.path("one.yaml"), *settings, "--set", f"output={runs.path('asked')}", "--set", "data.split={train: 1, validation: 0, test: 0}")
     assert "held out" not in asked.stderr

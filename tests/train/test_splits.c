@@ -96,7 +96,8 @@ static int torn(const ups_sample_splits *splits, int files) {
 static const char *warning_of(opened *o) {
     ups_error error;
     capture caught = capture_begin(0);
-    ups_status status = ups_splits_compare(o->tasks->task[0].config, o->tasks->task[0].source, o->splits, &error);
+    ups_status status =
+        ups_splits_compare(&o->config->data, o->tasks->task[0].config, o->tasks->task[0].source, o->splits, &error);
     const char *text = capture_end(&caught);
     ok(status, &error);
     return text;

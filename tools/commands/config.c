@@ -134,7 +134,8 @@ static int run_check(int argc, char **argv) {
         options,
         2,
         "Every path is looked at, too: data.root and the tasks' files have to be there, output and cache.directory to\n"
-        "be folders or such as can be made. A configuration for another machine is checked with --without-paths.\n"
+        "be folders or such as can be made. Where all that is right, data are opened as `ups train` opens them.\n"
+        "A configuration for another machine is checked with --without-paths.\n"
         "\nExample:\n  ups config check configs/*.yaml --without-paths\n"};
     ups_arguments arguments;
     int exit_code = UPS_EXIT_OK;
@@ -143,7 +144,7 @@ static int run_check(int argc, char **argv) {
     if (arguments.operand_count == 0) exit_code = ups_command_usage_error(&arguments, "a CONFIG was expected");
     json_t *list = arguments.json && arguments.operand_count > 1 ? json_array() : NULL;
     for (int i = 0; i < arguments.operand_count; i++) {
-        ups_config_paths paths = without_paths ? UPS_PATHS_NONE : UPS_PATHS_ALL;
+        ups_config_paths paths = without_paths ? UPS_PATHS_NONE : UPS_PATHS_OPENED;
         int found = check_one(&arguments, arguments.operands[i], paths, list);
         if (found != UPS_EXIT_OK) exit_code = found;
     }

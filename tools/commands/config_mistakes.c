@@ -3,8 +3,23 @@
 #include "base/printable.h"
 #include "train/config/load.h"
 #include "train/config/paths.h"
+#include "train/data/tasks.h"
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
+
+/* What the files of each task say against it, where its layout stands, or the first of its files. */
+static void open_data(const ups_run_config *config, ups_config_mistakes *mistakes) {
+    for (unsigned t = 0; t < config->task_count; t++) {
+        char key[64];
+        ups_error error;
+        if (ups_task_try(config, (int)t, &error) == UPS_OK) continue;
+        const bool of_layout = strstr(error.message, "layout.") && ups_mapping_is_given(&config->tasks[t].layout);
+        snprintf(key, sizeof key, of_layout ? "tasks[%u].layout" : "tasks[%u].files[0]", t);
+        ups_config_mistakes_disagree(mistakes, key, NULL, "%s", error.message);
+    }
+}
 
 ups_status ups_look_for_mistakes(const ups_arguments *arguments, const char *path, ups_config_paths paths,
                                  ups_config_mistakes **mistakes, ups_error *error) {
@@ -12,7 +27,8 @@ ups_status ups_look_for_mistakes(const ups_arguments *arguments, const char *pat
     ups_status status =
         ups_run_config_read(path, arguments->overrides, arguments->override_count, mistakes, &config, error);
     if (config && paths >= UPS_PATHS_READ) ups_run_config_check_data(config, *mistakes);
-    if (config && paths == UPS_PATHS_ALL) ups_run_config_check_places(config, *mistakes);
+    if (config && paths >= UPS_PATHS_ALL) ups_run_config_check_places(config, *mistakes);
+    if (config && paths == UPS_PATHS_OPENED && (*mistakes)->count == 0) open_data(config, *mistakes);
     ups_run_config_free(config);
     if (*mistakes) ups_config_mistakes_sort(*mistakes);
     return status;

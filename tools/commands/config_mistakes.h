@@ -5,8 +5,9 @@
 #include "base/config/mistakes.h"
 #include "tools/command.h"
 
-/* Which of its paths are looked at: none, those of data, or what is written as well. */
-typedef enum ups_config_paths { UPS_PATHS_NONE, UPS_PATHS_READ, UPS_PATHS_ALL } ups_config_paths;
+/* Which of its paths are looked at: none, those of data, or what is written as well; and whether, where nothing is
+ * wrong so far, data are opened, too. */
+typedef enum ups_config_paths { UPS_PATHS_NONE, UPS_PATHS_READ, UPS_PATHS_ALL, UPS_PATHS_OPENED } ups_config_paths;
 
 /* Reads and checks a configuration or a run's with the overrides of `arguments`. *mistakes is the caller's, on an error
  * too (may be NULL); they come by line. */

@@ -1,6 +1,7 @@
 #include "train/config/paths.h"
 
 #include "base/files.h"
+#include "pipeline/arrays/arrays.h"
 #include <errno.h>
 #include <glob.h>
 #include <stdio.h>
@@ -27,6 +28,12 @@ static void check_root(const ups_run_config *config, ups_config_mistakes *mistak
              root, access(root, F_OK) == 0 ? "no folder" : "not there");
 }
 
+/* A store of Zarr is a folder. */
+static bool is_store(const char *path) {
+    const char *format;
+    return ups_arrays_are_foreign(path, &format);
+}
+
 static void check_file(const ups_run_config *config, const char *key, const char *name, ups_config_mistakes *mistakes) {
     char *file = ups_run_data_path(config, name);
     if (!file) return;
@@ -35,8 +42,8 @@ static void check_file(const ups_run_config *config, const char *key, const char
     bool pattern = strpbrk(name, "*?[") != NULL && access(file, F_OK) != 0;
     if (pattern && glob(file, GLOB_NOSORT, NULL, &matches) != 0) {
         disagree(mistakes, key, data_root, "no file matches %s%s", file, below);
-    } else if (!pattern && is_directory(file)) {
-        disagree(mistakes, key, data_root, "%s is a directory; a file was expected", file);
+    } else if (!pattern && is_directory(file) && !is_store(file)) {
+        disagree(mistakes, key, data_root, "%s is a directory, and no store of Zarr; a file was expected", file);
     } else if (!pattern && ups_path_is_absent(file)) {
         disagree(mistakes, key, data_root, "there is no file %s%s", file, below);
     } else if (!pattern && access(file, R_OK) != 0) {

@@ -285,18 +285,26 @@ ups_status ups_tasks_of_sources(const ups_run_config *config, ups_source *const 
     return hand_out(status, made, tasks);
 }
 
+static void close_task(ups_task *task) {
+    ups_source_close(task->source);
+    ups_sample_splits_free(&task->splits);
+    free(task->statistics);
+    free(task->condition);
+    free(task->scale);
+    free(task->places);
+    free(task->offsets);
+}
+
+ups_status ups_task_try(const ups_run_config *config, int index, ups_error *error) {
+    ups_task task = {.config = &config->tasks[index], .name = config->tasks[index].name};
+    const ups_status status = open_task(config, task.config, &task, error);
+    close_task(&task);
+    return status;
+}
+
 void ups_tasks_close(ups_tasks *tasks) {
     if (!tasks) return;
-    for (int i = 0; i < tasks->count; i++) {
-        ups_task *task = &tasks->task[i];
-        ups_source_close(task->source);
-        ups_sample_splits_free(&task->splits);
-        free(task->statistics);
-        free(task->condition);
-        free(task->scale);
-        free(task->places);
-        free(task->offsets);
-    }
+    for (int i = 0; i < tasks->count; i++) close_task(&tasks->task[i]);
     free(tasks->task);
     free(tasks);
 }

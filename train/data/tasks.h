@@ -54,6 +54,8 @@ ups_status ups_task_open_source(const ups_run_config *config, const ups_task_con
  * most a quarter of the points along the shortest axis of any task with as many axes (those share the layer that reads
  * the features). */
 ups_status ups_tasks_open(const ups_run_config *config, ups_tasks **tasks, ups_error *error);
+/* Whether one task's files can be opened as `ups_tasks_open` would, with what is wrong if not. */
+ups_status ups_task_try(const ups_run_config *config, int index, ups_error *error);
 /* The same of sources (one for each task of the configuration, which are taken over, on failure too) that say what
  * samples are and have none: nothing is split, and parameters are not scaled. */
 ups_status ups_tasks_of_sources(const ups_run_config *config, ups_source *const *sources, ups_tasks **tasks,
