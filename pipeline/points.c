@@ -159,6 +159,7 @@ ups_points *ups_points_with_places(ups_arena *arena, const ups_points *points, i
     ups_points_unsort(points, points->dims, sizeof *coordinates, points->coordinates, coordinates);
     ups_points *made = ups_points_create(arena, points->dims, points->distinct, count, coordinates);
     made->own = points->own;
+    made->moving = points->moving;
     return made;
 }
 

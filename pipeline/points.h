@@ -1,4 +1,4 @@
-/* Points that lie anywhere: the nodes of a mesh, particles that stay where they are, stations. Fields on them are
+/* Points that lie anywhere: the nodes of a mesh, particles, stations. Fields on them are
  * samples with one grid axis, along which points stand in the order of a balanced tree: 2^k points in a row, from a
  * multiple of 2^k on, lie close together. So what works on patches of a grid, or pairs up neighbours of a grid of
  * patches, works on them: runs of points are leaves of the tree, and a tree of runs its upper levels (Erwin, Zhdanov et
@@ -7,6 +7,8 @@
  * The tree halves n places at the largest power of two below n, by one coordinate; which one depends on n alone, so
  * that the j-th point of a full leaf lies at about the same place in each: what is learnt of one leaf holds for the
  * others.
+ *
+ * Points that move keep the order of the first frame.
  *
  * Where samples differ in their number of points, all have as many places as the largest: each half of the tree gets
  * points in proportion to its places, and at the end some points have several places, spread evenly. A network sees
@@ -26,6 +28,8 @@ typedef struct ups_points {
     int64_t count;                         /* places: grid points of a frame */
     int64_t distinct;                      /* points; where they are fewer, some have several places */
     bool own;                              /* of one sample: others of its file have other ones */
+    bool moving;                           /* and they move: all of this is of its first frame, and fields named as the
+                                              coordinates tell where they are in others */
     const double *coordinates;             /* (count, dims), in the order of the tree */
     const int32_t *stored;                 /* (count): number in the file of each; NULL: frames are as stored, with the
                                               points first and what fills them up behind */
@@ -47,6 +51,11 @@ ups_points *ups_points_as_stored(ups_arena *arena, int dims, int64_t distinct, i
 
 /* The same points with more places: `count` of them. Cells are left behind. */
 ups_points *ups_points_with_places(ups_arena *arena, const ups_points *points, int64_t count);
+
+/* Whether a place is the first of its point's, which stand side by side. */
+static inline bool ups_points_is_first(const ups_points *points, int64_t place) {
+    return points->stored ? place == 0 || points->stored[place] != points->stored[place - 1] : place < points->distinct;
+}
 
 /* Whether both are the same points, in the same order. */
 bool ups_points_equal(const ups_points *a, const ups_points *b);

@@ -4,6 +4,7 @@
 #include "pipeline/hdf5/driver.h"
 #include "pipeline/hdf5/writing.h"
 #include "tools/rollout_facts.h"
+#include "train/objectives/field.h"
 #include <hdf5_hl.h>
 #include <math.h>
 #include <stdio.h>
@@ -301,8 +302,33 @@ static bool have_own_times(const ups_rollouts *rollouts) {
     return own;
 }
 
+/* Points that move: (sample, time, point, d), by the fields that tell them. */
+static bool write_moving_places(hid_t place, const ups_rollouts *rollouts, bool truth) {
+    const ups_task *task = rollouts->task;
+    const int64_t frames = truth ? rollouts->truth_frames : rollouts->frames, channels = task->geometry.channels;
+    const int64_t dims = rollouts->list[0].sample.points->dims, points = rollouts->points;
+    const int64_t shape[4] = {rollouts->count, frames, points, dims};
+    float *places = malloc((size_t)((rollouts->count * frames + 1) * points * dims) * sizeof *places), *to = places;
+    if (!places) return false;
+    float *frame = places + rollouts->count * frames * points * dims;
+    for (int64_t i = 0; i < rollouts->count; i++) {
+        const ups_rollout *rollout = &rollouts->list[i];
+        const ups_points *of = rollout->sample.points;
+        const float *from = truth ? rollout->truth : rollout->prediction;
+        for (int64_t f = 0; f < frames; f++, to += points * dims, from += points * channels) {
+            for (int64_t k = 0; k < points * dims; k++)
+                frame[k] = from[k / dims * channels + ups_field_channel(task, of->names[k % dims])];
+            ups_points_unsort(of, dims, sizeof *to, frame, to);
+        }
+    }
+    const bool fine = write_dataset(place, "points", 4, shape, H5T_NATIVE_FLOAT, places);
+    free(places);
+    return fine;
+}
+
 /* (point, d), or (sample, point, d) where they differ; in the order of the data's file, as all that follows. */
 static bool write_points_places(hid_t file, const ups_rollouts *rollouts) {
+    if (rollouts->list[0].sample.points->moving) return write_moving_places(file, rollouts, false);
     const ups_points *points = rollouts->list[0].sample.points;
     const bool own = have_own_points(rollouts);
     const int64_t shape[3] = {rollouts->count, points->count, points->dims}, each = points->count * points->dims;
@@ -430,7 +456,8 @@ static bool write_points(hid_t file, const ups_rollouts *rollouts, const ups_rol
                 write_text(file, "bc", ups_rollout_boundary(rollouts, origin, &rollouts->list[0]));
     if (!fine || rollouts->truth_frames == 0) return fine;
     hid_t group = H5Gcreate2(file, "truth", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-    fine = group >= 0 && write_scattered_fields(group, rollouts, true);
+    fine = group >= 0 && write_scattered_fields(group, rollouts, true) &&
+           (!rollouts->list[0].sample.points->moving || write_moving_places(group, rollouts, true));
     if (group >= 0 && H5Gclose(group) < 0) fine = false;
     return fine;
 }

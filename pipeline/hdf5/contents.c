@@ -213,30 +213,58 @@ ups_status ups_hdf5_list(ups_hdf5_file *file, const char *group_name, ups_arena 
 /* ---- coordinates ---------------------------------------------------------------------------------------------------
  */
 
-ups_status ups_hdf5_read_numbers(ups_hdf5_file *file, const char *name, int64_t limit, ups_arena *arena,
-                                 ups_numbers *numbers, ups_error *error) {
-    if (ups_hdf5_kind_of(file, name) != UPS_HDF5_DATASET)
-        return ups_fail(error, UPS_ERR_FORMAT, "%s: dataset '%s' is missing", file->path, name);
-    ups_stored_array array;
-    UPS_TRY(ups_hdf5_map_for_now(file, name, arena, &array, error));
-    int64_t count = ups_array_elements(&array, NULL);
+/* A region of a mapped array, or all of it, as doubles: the values of `numbers`, whose shape is known. */
+static ups_status read_values(const ups_hdf5_file *file, const char *name, const ups_stored_array *array,
+                              const ups_region *region, int64_t limit, ups_arena *arena, ups_numbers *numbers,
+                              ups_error *error) {
+    const int64_t count = ups_array_elements(array, region);
     if (count > limit)
         return ups_fail(error, UPS_ERR_FORMAT, "%s: coordinate '%s' has %lld entries; at most %lld make sense",
                         file->path, name, (long long)count, (long long)limit);
-    numbers->rank = array.rank;
-    memcpy(numbers->shape, array.shape, sizeof numbers->shape);
     numbers->count = count;
     numbers->values = UPS_ARENA_ARRAY(arena, double, count + 1);
     ups_status status;
-    if (array.dtype == UPS_F64) {
-        status = ups_array_read(&array, file->fd, file->path, numbers->values, error);
+    if (array->dtype == UPS_F64) {
+        status = ups_array_read(array, region, file->fd, file->path, numbers->values, error);
     } else {
         float *narrow = UPS_ARENA_ARRAY(arena, float, count + 1);
-        status = ups_array_read(&array, file->fd, file->path, narrow, error);
+        status = ups_array_read(array, region, file->fd, file->path, narrow, error);
         for (int64_t i = 0; i < count; i++) numbers->values[i] = narrow[i];
     }
     if (status != UPS_OK) ups_fail_within(error, "%s: coordinate '%s' cannot be read", file->path, name);
     return status;
+}
+
+static ups_status map_numbers(ups_hdf5_file *file, const char *name, ups_arena *arena, ups_stored_array *array,
+                              ups_error *error) {
+    if (ups_hdf5_kind_of(file, name) == UPS_HDF5_DATASET) return ups_hdf5_map_for_now(file, name, arena, array, error);
+    return ups_fail(error, UPS_ERR_FORMAT, "%s: dataset '%s' is missing", file->path, name);
+}
+
+ups_status ups_hdf5_read_numbers(ups_hdf5_file *file, const char *name, int64_t limit, ups_arena *arena,
+                                 ups_numbers *numbers, ups_error *error) {
+    ups_stored_array array;
+    UPS_TRY(map_numbers(file, name, arena, &array, error));
+    numbers->rank = array.rank;
+    memcpy(numbers->shape, array.shape, sizeof numbers->shape);
+    return read_values(file, name, &array, NULL, limit, arena, numbers, error);
+}
+
+ups_status ups_hdf5_read_first(ups_hdf5_file *file, const char *name, int axis, int64_t limit, ups_arena *arena,
+                               ups_numbers *numbers, ups_error *error) {
+    ups_stored_array array;
+    ups_region first = {{0}, {0}};
+    UPS_TRY(map_numbers(file, name, arena, &array, error));
+    if (array.rank <= axis)
+        return ups_fail(error, UPS_ERR_FORMAT, "%s: '%s' has %d axes; more than %d were expected", file->path, name,
+                        array.rank, axis);
+    numbers->rank = 0;
+    for (int a = 0; a < array.rank; a++) {
+        first.count[a] = a == axis ? 1 : array.shape[a];
+        if (a != axis) numbers->shape[numbers->rank++] = array.shape[a];
+    }
+    if (array.storage == UPS_STORAGE_CONTIGUOUS) array.run_axes = axis + 1; /* what lies between is not read */
+    return read_values(file, name, &array, &first, limit, arena, numbers, error);
 }
 
 ups_status ups_hdf5_read_axis(ups_hdf5_file *file, const char *name, int64_t limit, ups_arena *arena, double **values,

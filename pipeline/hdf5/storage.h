@@ -54,6 +54,10 @@ ups_status ups_hdf5_map(ups_hdf5_file *file, const char *name, uint32_t file_ind
 ups_status ups_hdf5_read_numbers(ups_hdf5_file *file, const char *name, int64_t limit, ups_arena *arena,
                                  ups_numbers *numbers, ups_error *error);
 
+/* The same of what lies at 0 along `axis`, which the numbers do not have: the first frame of all samples. */
+ups_status ups_hdf5_read_first(ups_hdf5_file *file, const char *name, int axis, int64_t limit, ups_arena *arena,
+                               ups_numbers *numbers, ups_error *error);
+
 /* Reads a numeric rank-1 dataset of at most `limit` entries as doubles, into `arena`. */
 ups_status ups_hdf5_read_axis(ups_hdf5_file *file, const char *name, int64_t limit, ups_arena *arena, double **values,
                               int64_t *count, ups_error *error);

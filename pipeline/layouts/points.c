@@ -1,6 +1,6 @@
-/* `points` (point, d), or (sample, point, d) where each sample has its own: fields on points that lie anywhere, the
- * nodes of a mesh or particles that stay where they are, with 1 to 3 coordinates. Every other numeric dataset at the
- * root is a field if its axes are
+/* `points` (point, d), (sample, point, d) where each sample has its own, or (sample, time, point, d) where they move:
+ * fields on points that lie anywhere, the nodes of a mesh or particles, with 1 to 3 coordinates. Every other numeric
+ * dataset at the root is a field if its axes are
  *
  *   (sample, time, point[, component])   what changes in time: one is needed
  *   (sample, point[, component])         what does not: it stands in every frame
@@ -133,6 +133,8 @@ typedef struct mesh {
     ups_layout_builder *builder;
     int64_t samples, times, count; /* of the first field that changes in time */
     const int64_t *distinct;       /* (samples) points of each, of `count`; NULL: all */
+    ups_stored_array *places;      /* `points` */
+    bool moving;                   /* which has an axis of time */
     ups_stored_array *arrays[UPS_LAYOUT_MAX_ARRAYS];
     ups_layout_part parts[UPS_LAYOUT_MAX_ARRAYS];
     const char *channel_names[UPS_LAYOUT_MAX_ARRAYS * UPS_MAX_POINT_DIMS];
@@ -186,14 +188,13 @@ static ups_status add_field(mesh *m, ups_stored_array *array, const ups_layout_p
 }
 
 /* The points of each sample, as fields. */
-static ups_status add_places(mesh *m, ups_error *error) {
+static void add_places(mesh *m) {
     static const char *const names[] = {"x", "y", "z"};
-    ups_stored_array *array;
-    UPS_TRY(ups_layout_map(m->builder, "points", 3, 3, "(sample, point, d)", &array, error));
+    ups_stored_array *array = m->places;
     m->arrays[0] = array;
-    m->parts[m->part_count++] = (ups_layout_part){.array = array, .by_sample = true, .component_axes = 1};
-    for (int64_t c = 0; c < array->shape[2]; c++) m->channel_names[m->channels++] = names[c];
-    return UPS_OK;
+    m->parts[m->part_count++] =
+        (ups_layout_part){.array = array, .by_sample = true, .by_time = m->moving, .component_axes = 1};
+    for (int64_t c = 0; c < array->shape[array->rank - 1]; c++) m->channel_names[m->channels++] = names[c];
 }
 
 /* What is none of the fields is named, and let be. */
@@ -233,7 +234,7 @@ static ups_status find_shape(mesh *m, int64_t count, const char *const *names, i
 /* Where points are fields, no other field has their names. */
 static ups_status check_name(const mesh *m, const char *name, ups_error *error) {
     const bool places = m->part_count > 0 && strcmp(m->arrays[0]->name, "points") == 0;
-    for (int64_t c = 0; places && c < m->arrays[0]->shape[2]; c++) {
+    for (int64_t c = 0; places && c < m->arrays[0]->shape[m->arrays[0]->rank - 1]; c++) {
         if (strcmp(m->channel_names[c], name) == 0)
             return ups_fail(error, UPS_ERR_FORMAT,
                             "%s: '%s' is a field, but the points of each sample are fields x, y, z themselves; give it "
@@ -245,7 +246,7 @@ static ups_status check_name(const mesh *m, const char *name, ups_error *error) 
 
 static ups_status map_fields(mesh *m, const char *const *names, int64_t name_count, ups_error *error) {
     ups_layout_builder *builder = m->builder;
-    bool changes = false;
+    bool changes = m->moving;
     for (int64_t i = 0; i < name_count; i++) {
         ups_layout_part part;
         if (is_told_apart(names[i]) || ups_hdf5_kind_of(builder->file, names[i]) != UPS_HDF5_DATASET) continue;
@@ -328,6 +329,23 @@ static ups_status add_members(mesh *m, ups_points *const *points, bool own_point
     return UPS_OK;
 }
 
+/* Where points lie, in the first frame where they move; and how many samples, frames and points there are. */
+static ups_status read_places(mesh *m, const char *const *names, int64_t name_count, ups_numbers *read,
+                              ups_error *error) {
+    ups_layout_builder *builder = m->builder;
+    UPS_TRY(ups_layout_map(builder, "points", 2, 4, "(point, d), (sample, point, d) or (sample, time, point, d)",
+                           &m->places, error));
+    m->moving = m->places->rank == 4;
+    if (!m->moving) {
+        UPS_TRY(ups_hdf5_read_numbers(builder->file, "points", UPS_LAYOUT_MOST_NUMBERS, builder->arena, read, error));
+        return find_shape(m, read->shape[read->rank - 2], names, name_count, error);
+    }
+    m->samples = m->places->shape[0];
+    m->times = m->places->shape[1];
+    m->count = m->places->shape[2];
+    return ups_hdf5_read_first(builder->file, "points", 1, UPS_LAYOUT_MOST_NUMBERS, builder->arena, read, error);
+}
+
 static ups_status describe(ups_layout_builder *builder, ups_error *error) {
     mesh *m = UPS_ARENA_NEW(builder->arena, mesh);
     const char *const *names;
@@ -336,16 +354,12 @@ static ups_status describe(ups_layout_builder *builder, ups_error *error) {
     ups_points **points;
     bool own = false;
     m->builder = builder;
-    UPS_TRY(ups_hdf5_read_numbers(builder->file, "points", UPS_LAYOUT_MOST_NUMBERS, builder->arena, &read, error));
-    if (read.rank < 2 || read.rank > 3)
-        return ups_fail(error, UPS_ERR_FORMAT,
-                        "%s: 'points' has shape %s; (point, d) or (sample, point, d) was expected", builder->path,
-                        ups_layout_shape_text(builder->arena, read.rank, read.shape));
     UPS_TRY(ups_hdf5_list(builder->file, "", builder->arena, &names, &name_count, error));
-    UPS_TRY(find_shape(m, read.shape[read.rank - 2], names, name_count, error));
+    UPS_TRY(read_places(m, names, name_count, &read, error));
     if (read.rank == 3) UPS_TRY(read_counts(builder, m->samples, m->count, &m->distinct, error));
     UPS_TRY(ups_layout_make_points(builder, "points", &read, m->samples, m->count, m->distinct, &points, &own, error));
-    if (own) UPS_TRY(add_places(m, error));
+    for (int64_t s = 0; s < m->samples && m->moving; s++) points[s]->moving = true;
+    if (own) add_places(m);
     if (!own) UPS_TRY(read_cells(builder, points[0], error));
     UPS_TRY(map_fields(m, names, name_count, error));
     const ups_dtype dtype = ups_layout_share_dtype(builder, m->arrays, m->part_count);
@@ -358,7 +372,7 @@ static const ups_source_class source_class = UPS_LAYOUT_CLASS("points");
 const ups_layout ups_layout_points = {
     .kind = "points",
     .title = "fields on points",
-    .reason = "dataset 'points' (point, d) or (sample, point, d)",
+    .reason = "dataset 'points' (point, d), (sample, point, d) or (sample, time, point, d)",
     .looks_for = {"points", "t"},
     .recognises = recognises,
     .describe = describe,

@@ -295,7 +295,7 @@ ups_status ups_netcdf_read(ups_netcdf_file *file, const ups_netcdf_variable *var
         return ups_fail(error, UPS_ERR_FORMAT, "%s: variable '%s' has %lld entries; at most %lld make sense",
                         file->path, variable->name, (long long)*count, (long long)limit);
     *values = UPS_ARENA_ARRAY(arena, double, *count + 1);
-    ups_status status = ups_array_read(&array, file->fd, file->path, *values, error);
+    ups_status status = ups_array_read(&array, NULL, file->fd, file->path, *values, error);
     if (status != UPS_OK) ups_fail_within(error, "%s: variable '%s' cannot be read", file->path, variable->name);
     return status;
 }

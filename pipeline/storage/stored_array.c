@@ -449,9 +449,11 @@ ups_status ups_array_decode(const ups_stored_array *array, const ups_region *reg
     return ups_array_decode_strided(array, region, strides, pieces, count, scratch, out, used, error);
 }
 
-ups_status ups_array_read(const ups_stored_array *array, int fd, const char *path, void *out, ups_error *error) {
+ups_status ups_array_read(const ups_stored_array *array, const ups_region *region, int fd, const char *path, void *out,
+                          ups_error *error) {
     ups_region all = {{0}, {0}};
     for (int axis = 0; axis < array->rank; axis++) all.count[axis] = array->shape[axis];
+    if (region) all = *region;
     int64_t count = ups_array_extents(array, &all, NULL), used;
     ups_extent *extents = calloc((size_t)count + 1, sizeof *extents);
     ups_piece *pieces = calloc((size_t)count + 1, sizeof *pieces);

@@ -89,8 +89,9 @@ ups_status ups_array_decode_strided(const ups_stored_array *array, const ups_reg
                                     ups_error *error);
 size_t ups_array_scratch(const ups_stored_array *array);
 
-/* Reads the whole array with plain reads: for coordinates and other small ones. `fd` is the array's file, `path` its
- * name for messages; `out` has room for all elements. */
-ups_status ups_array_read(const ups_stored_array *array, int fd, const char *path, void *out, ups_error *error);
+/* Reads a region, or the whole array with NULL, with plain reads: for coordinates and other small ones. `fd` is the
+ * array's file, `path` its name for messages; `out` has room for all elements of the region. */
+ups_status ups_array_read(const ups_stored_array *array, const ups_region *region, int fd, const char *path, void *out,
+                          ups_error *error);
 
 #endif

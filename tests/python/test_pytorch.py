@@ -629,3 +629,26 @@ def test_samples_may_have_fewer_points_than_others(tmp_path):
             assert np.abs(predicted - r["u"][i, :, :count]).max() < 2e-4 * np.abs(r["u"][i]).max()
     with pytest.raises(ValueError, match="these are"):
         model.encode(np.zeros((1, 91, 3)), "mesh")
+
+
+@pytest.mark.parametrize("history", [1, 2])
+def test_points_that_move_are_followed(tmp_path, history):
+    rng = np.random.default_rng(4)
+    t, first = np.linspace(0, 0.5, 7), rng.random((SAMPLES, 90, 2))
+    points = (first[:, None] + t[:, None, None] * np.stack([np.sin(6 * first[..., 1]), np.cos(5 * first[..., 0])], -1)[:, None]).astype("f4")
+    with h5py.File(tmp_path / "mesh.h5", "w") as f:
+        f["points"], f["t"], f["u"] = points, t, points.sum(-1)
+    operator = {"core": "stack", "positions": "rotary", "history": history}
+    (tmp_path / "mesh.yaml").write_text(on_grid({"dim": "auto"}, names=("mesh",), **operator).format(output=tmp_path / "run", data=tmp_path))
+    must("train", tmp_path / "mesh.yaml", "-q", "--set", f"evaluation.given={history}")
+    must("rollout", tmp_path / "run", "-o", tmp_path / "r.h5", "-q")
+    must("export", tmp_path / "run", "-o", tmp_path / "model.safetensors", "-q")
+    model = ups.pytorch.load(tmp_path / "model.safetensors", dtype=torch.float64)
+    with h5py.File(tmp_path / "r.h5") as r:
+        rows = [int(name.split("[")[1][:-1]) for name in r.attrs["ups.samples"].split(", ")]
+        given = np.concatenate([points, points.sum(-1)[..., None]], -1)[rows, :history]
+        with torch.no_grad():
+            predicted = model.predict(given, "mesh").numpy()
+        scale = np.abs(r["points"][:]).max()
+        assert np.abs(predicted[..., :2] - r["points"][:]).max() < 2e-4 * scale and np.abs(predicted[..., 2] - r["u"][:]).max() < 4e-4 * scale
+        assert np.abs(r["points"][:, -1] - r["points"][:, 0]).max() > 0.05 * scale

@@ -164,9 +164,9 @@ static json_t *describe_points(const ups_source *source, const ups_points *point
         }
         json_object_set_new(box, points->names[axis], range_of(low, high));
     }
-    return json_pack("{s:I, s:I, s:b, s:o, s:I, s:i}", "count", (json_int_t)most, "least", (json_int_t)least,
-                     "of_each_sample", (int)points->own, "box", box, "cells", (json_int_t)points->cell_count, "corners",
-                     points->corners);
+    return json_pack("{s:I, s:I, s:b, s:b, s:o, s:I, s:i}", "count", (json_int_t)most, "least", (json_int_t)least,
+                     "of_each_sample", (int)points->own, "moving", (int)points->moving, "box", box, "cells",
+                     (json_int_t)points->cell_count, "corners", points->corners);
 }
 
 /* The least and the largest distance of neighbours. */
@@ -277,7 +277,8 @@ static void print_points(const json_t *points) {
     json_t *range;
     printf("  points     ");
     if (integer_of(points, "least") < integer_of(points, "count")) printf("%lld to ", integer_of(points, "least"));
-    printf("%lld, %s", integer_of(points, "count"),
+    printf("%lld, %s%s", integer_of(points, "count"),
+           json_is_true(json_object_get(points, "moving")) ? "which move, " : "",
            json_is_true(json_object_get(points, "of_each_sample")) ? "other ones in each sample" : "of all samples");
     json_object_foreach(json_object_get(points, "box"), name, range) {
         printf("; %s %g to %g", name, entry_of(range, 0), entry_of(range, 1));

@@ -1,5 +1,7 @@
 #include "tools/report/rollouts/raster.h"
 
+#include "train/objectives/field.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +15,7 @@ typedef struct mixture {
 } mixture;
 
 typedef struct canvas {
-    const ups_points *points;
+    ups_points points;     /* as they lie in the frame that is drawn */
     int64_t width, height; /* cells along x, and along y */
     double low[2], cell[2];
     mixture *mixtures; /* (width, height) */
@@ -38,7 +40,7 @@ static int64_t clamp(double cell, int64_t cells) {
 static void fill_triangle(const canvas *c, const int32_t corner[3]) {
     const double edge = 1e-9; /* of the triangle: rounding */
     double x[3], y[3];
-    for (int i = 0; i < 3; i++) x[i] = place(c->points, corner[i], 0), y[i] = place(c->points, corner[i], 1);
+    for (int i = 0; i < 3; i++) x[i] = place(&c->points, corner[i], 0), y[i] = place(&c->points, corner[i], 1);
     const double twice = (x[1] - x[0]) * (y[2] - y[0]) - (x[2] - x[0]) * (y[1] - y[0]);
     if (twice == 0) return;
     const int64_t left = clamp((fmin(x[0], fmin(x[1], x[2])) - c->low[0]) / c->cell[0] - 0.5, c->width);
@@ -59,9 +61,9 @@ static void fill_triangle(const canvas *c, const int32_t corner[3]) {
 }
 
 static void fill_cells(const canvas *c) {
-    const int corners = c->points->corners;
-    for (int64_t k = 0; k < c->points->cell_count; k++) {
-        const int32_t *cell = c->points->cells + k * corners;
+    const int corners = c->points.corners;
+    for (int64_t k = 0; k < c->points.cell_count; k++) {
+        const int32_t *cell = c->points.cells + k * corners;
         for (int i = 1; i + 1 < corners; i++) fill_triangle(c, (const int32_t[]){cell[0], cell[i], cell[i + 1]});
     }
 }
@@ -71,7 +73,7 @@ static void fill_cells(const canvas *c) {
 
 /* Each point's cell of the grid, and those around it, take it where no other is nearer. */
 static ups_status fill_nearest(const canvas *c, ups_error *error) {
-    const ups_points *points = c->points;
+    const ups_points *points = &c->points;
     const int64_t cells = c->width * c->height;
     double *nearest = malloc((size_t)cells * sizeof *nearest), volume = 1, level = 0;
     if (!nearest) return ups_fail(error, UPS_ERR_MEMORY, "no memory for a picture of %lld cells", (long long)cells);
@@ -86,7 +88,7 @@ static ups_status fill_nearest(const canvas *c, ups_error *error) {
         volume *= high > low ? high - low : 1;
         level = 0.5 * (low + high);
     }
-    const double reach = 1.5 * pow(volume / (double)points->count, 1.0 / points->dims);
+    const double reach = 1.5 * pow(volume / (double)points->distinct, 1.0 / points->dims);
     const int64_t far_x = (int64_t)ceil(reach / c->cell[0]), far_y = (int64_t)ceil(reach / c->cell[1]);
     for (int64_t p = 0; p < points->count; p++) {
         const double x = place(points, p, 0), y = place(points, p, 1), off = place(points, p, 2) - level;
@@ -109,16 +111,38 @@ static ups_status fill_nearest(const canvas *c, ups_error *error) {
 /* ---- the grid -----------------------------------------------------------------------------------------------------
  */
 
-/* Square cells, LONGEST_SIDE along the longer side. Points on a line have one row. */
-static ups_status cover(const ups_points *points, canvas *c, ups_error *error) {
-    double low[2], high[2], longest = 0;
-    *c = (canvas){.points = points};
+/* Where points lie that move, by what a frame (points, channels) tells: (points, dims) into `coordinates`. */
+static void take_places(const ups_task *task, const ups_points *points, const float *frame, double *coordinates) {
+    for (int axis = 0; axis < points->dims; axis++) {
+        const int64_t channels = task->geometry.channels, channel = ups_field_channel(task, points->names[axis]);
+        for (int64_t p = 0; p < points->count; p++)
+            coordinates[p * points->dims + axis] = (double)frame[p * channels + channel];
+    }
+}
+
+static void widen(const ups_points *points, double low[2], double high[2]) {
     for (int axis = 0; axis < 2; axis++) {
-        low[axis] = INFINITY, high[axis] = -INFINITY;
         for (int64_t p = 0; p < points->count; p++) {
             low[axis] = fmin(low[axis], place(points, p, axis));
             high[axis] = fmax(high[axis], place(points, p, axis));
         }
+    }
+}
+
+/* Square cells, LONGEST_SIDE along the longer side of the box that holds all points, where they move in all frames of
+ * the data. Points on a line have one row. */
+static ups_status cover(const ups_rollouts *rollouts, const ups_rollout *rollout, double *coordinates, canvas *c,
+                        ups_error *error) {
+    double low[2] = {INFINITY, INFINITY}, high[2] = {-INFINITY, -INFINITY}, longest = 0;
+    const int64_t elements = rollouts->points * rollouts->task->geometry.channels;
+    *c = (canvas){.points = *rollout->sample.points};
+    widen(&c->points, low, high);
+    if (c->points.moving) c->points.coordinates = coordinates;
+    for (int64_t f = 0; f < rollouts->truth_frames && c->points.moving; f++) {
+        take_places(rollouts->task, &c->points, rollout->truth + f * elements, coordinates);
+        widen(&c->points, low, high);
+    }
+    for (int axis = 0; axis < 2; axis++) {
         longest = fmax(longest, high[axis] - low[axis]);
         c->low[axis] = low[axis];
     }
@@ -127,47 +151,63 @@ static ups_status cover(const ups_points *points, canvas *c, ups_error *error) {
     c->width = 1 + clamp((high[0] - low[0]) / cell - 1e-6, LONGEST_SIDE);
     c->height = 1 + clamp((high[1] - low[1]) / cell - 1e-6, LONGEST_SIDE);
     c->mixtures = malloc((size_t)(c->width * c->height) * sizeof *c->mixtures);
-    if (!c->mixtures)
-        return ups_fail(error, UPS_ERR_MEMORY, "no memory for a picture of %lld by %lld cells", (long long)c->width,
-                        (long long)c->height);
+    if (c->mixtures) return UPS_OK;
+    return ups_fail(error, UPS_ERR_MEMORY, "no memory for a picture of %lld by %lld cells", (long long)c->width,
+                    (long long)c->height);
+}
+
+static ups_status fill(const canvas *c, ups_error *error) {
     for (int64_t k = 0; k < c->width * c->height; k++) c->mixtures[k] = (mixture){{-1, -1, -1}, {0, 0, 0}};
-    if (points->dims != 2 || points->corners < 3) return fill_nearest(c, error);
+    if (c->points.dims != 2 || c->points.corners < 3) return fill_nearest(c, error);
     fill_cells(c);
     return UPS_OK;
 }
 
-/* (frames, width, height, channels) of (frames, points, channels). */
-static float *draw(const canvas *c, const float *fields, int64_t frames, int64_t channels, ups_error *error) {
-    const int64_t cells = c->width * c->height;
-    float *out = malloc((size_t)(frames * cells * channels + 1) * sizeof *out);
-    if (!out) {
-        ups_fail(error, UPS_ERR_MEMORY, "no memory for a picture of %lld frames", (long long)frames);
-        return NULL;
-    }
-    for (int64_t i = 0; i < frames * cells; i++) {
-        const mixture *mix = &c->mixtures[i % cells];
-        const float *frame = fields + i / cells * c->points->count * channels;
+static void mix(const canvas *c, const float *frame, int64_t channels, float *out) {
+    for (int64_t i = 0; i < c->width * c->height; i++) {
+        const mixture *mixed = &c->mixtures[i];
         for (int64_t channel = 0; channel < channels; channel++) {
-            float value = mix->point[0] < 0 ? NAN : 0;
-            for (int m = 0; m < MIX && mix->point[m] >= 0; m++)
-                value += mix->weight[m] * frame[mix->point[m] * channels + channel];
+            float value = mixed->point[0] < 0 ? NAN : 0;
+            for (int m = 0; m < MIX && mixed->point[m] >= 0; m++)
+                value += mixed->weight[m] * frame[mixed->point[m] * channels + channel];
             out[i * channels + channel] = value;
         }
     }
-    return out;
+}
+
+/* (frames, width, height, channels) of (frames, points, channels). */
+static float *draw(const canvas *c, const ups_task *task, const float *fields, int64_t frames, double *coordinates,
+                   ups_error *error) {
+    const int64_t channels = task->geometry.channels, each = c->width * c->height * channels;
+    float *out = malloc((size_t)(frames * each + 1) * sizeof *out);
+    ups_status status =
+        out ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "no memory for a picture of %lld frames", (long long)frames);
+    for (int64_t f = 0; f < frames && status == UPS_OK; f++) {
+        const float *frame = fields + f * c->points.count * channels;
+        if (c->points.moving) take_places(task, &c->points, frame, coordinates);
+        if (c->points.moving || f == 0) status = fill(c, error);
+        if (status == UPS_OK) mix(c, frame, channels, out + f * each);
+    }
+    if (status == UPS_OK) return out;
+    free(out);
+    return NULL;
 }
 
 ups_status ups_rollout_raster_make(const ups_rollouts *rollouts, int64_t index, ups_rollout_raster *raster,
                                    ups_error *error) {
     const ups_rollout *from = &rollouts->list[index];
-    const int64_t channels = rollouts->task->geometry.channels;
-    canvas c;
+    const ups_points *points = from->sample.points;
+    canvas c = {0};
     *raster = (ups_rollout_raster){.rollouts = *rollouts, .task = *rollouts->task, .rollout = *from};
-    ups_status status = cover(from->sample.points, &c, error);
+    double *coordinates = malloc((size_t)(points->count * points->dims) * sizeof *coordinates);
+    ups_status status = coordinates ? cover(rollouts, from, coordinates, &c, error)
+                                    : ups_fail(error, UPS_ERR_MEMORY, "no memory for a picture's points");
     raster->rollout.prediction = raster->rollout.truth = NULL;
     if (status == UPS_OK) {
-        raster->rollout.prediction = draw(&c, from->prediction, rollouts->frames, channels, error);
-        if (from->truth) raster->rollout.truth = draw(&c, from->truth, rollouts->truth_frames, channels, error);
+        const ups_task *task = rollouts->task;
+        raster->rollout.prediction = draw(&c, task, from->prediction, rollouts->frames, coordinates, error);
+        if (from->truth)
+            raster->rollout.truth = draw(&c, task, from->truth, rollouts->truth_frames, coordinates, error);
         if (!raster->rollout.prediction || (from->truth && !raster->rollout.truth)) status = UPS_ERR_MEMORY;
     }
     raster->task.geometry.points = raster->rollout.sample.points = NULL;
@@ -179,7 +219,7 @@ ups_status ups_rollout_raster_make(const ups_rollouts *rollouts, int64_t index, 
     const int64_t cells[] = {c.width, c.height, 1};
     for (int axis = 0; axis < UPS_MAX_GRID_DIMS; axis++) {
         made->grid[axis] = raster->task.geometry.grid[axis] = cells[axis];
-        raster->task.geometry.axis_names[axis] = from->sample.points->names[axis];
+        raster->task.geometry.axis_names[axis] = points->names[axis];
     }
     for (int axis = 0; axis < 2; axis++) {
         made->low[axis] = c.low[axis];
@@ -187,6 +227,7 @@ ups_status ups_rollout_raster_make(const ups_rollouts *rollouts, int64_t index, 
     }
     made->points = c.width * c.height;
     free(c.mixtures);
+    free(coordinates);
     if (status != UPS_OK) ups_rollout_raster_free(raster);
     return status;
 }

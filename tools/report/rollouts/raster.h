@@ -1,7 +1,8 @@
 /* Rollouts on points that lie anywhere, as pictures need them: on a regular grid. Values between points are linear in
  * the triangles of a mesh (quadrilaterals are two), where the file tells cells; elsewhere a value is that of the
  * nearest point, if one is near. What lies outside of the mesh, or far from all points, is NaN, which pictures leave
- * blank. Of points in space it is the plane through the middle of the last axis. */
+ * blank. Of points in space it is the plane through the middle of the last axis. Points that move are where each
+ * frame says: prediction and truth each have their own. */
 #ifndef UPS_TOOLS_REPORT_ROLLOUTS_RASTER_H
 #define UPS_TOOLS_REPORT_ROLLOUTS_RASTER_H
 

@@ -37,11 +37,13 @@ const float *ups_rollout_truth(const ups_rollout_subject *s, int64_t frame) {
 
 double ups_rollout_frame_nrmse(const ups_rollout_subject *s, int64_t frame) {
     if (!s->on_points || frame >= s->rollouts->truth_frames) return 0;
-    const int64_t channels = s->rollouts->task->geometry.channels, points = s->on_points->sample.points->count;
+    const ups_points *of = s->on_points->sample.points;
+    const int64_t channels = s->rollouts->task->geometry.channels, points = of->count;
     const float *prediction = s->on_points->prediction + frame * points * channels + s->channel;
     const float *truth = s->on_points->truth + frame * points * channels + s->channel;
     double errors = 0, squares = 0;
     for (int64_t i = 0; i < points * channels; i += channels) {
+        if (!ups_points_is_first(of, i / channels)) continue;
         const double error = (double)prediction[i] - (double)truth[i];
         errors += error * error;
         squares += (double)truth[i] * (double)truth[i];

@@ -1107,8 +1107,12 @@ class Surrogate(nn.Module):
         if fields.ndim <= len(wanted) or tuple(fields.shape[-len(wanted):]) != wanted:
             raise ValueError(f"fields of task '{task.name}' are (B, {', '.join(map(str, wanted))}): samples, grid ({', '.join(task.axes)}) and channels ({', '.join(task.channels)}); these are {tuple(fields.shape)}")
         before = fields.shape[:-len(wanted)]
+        first = fields.select(len(before) - 1, 0).reshape(-1, *wanted) if len(before) > 1 else fields
+        orders = domain.orders(first)  # of points that move the first frame's
+        if orders is not None and len(before) > 1:
+            orders = orders.repeat_interleave(before[-1], 0)
         fields = fields.reshape(-1, *wanted)
-        latents = self.encoder(task.name, domain, domain.normalise(domain.sorted(fields, domain.orders(fields))))
+        latents = self.encoder(task.name, domain, domain.normalise(domain.sorted(fields, orders)))
         if self.bound > 0:
             latents = self.bound * torch.asinh(latents / self.bound)
         return latents.reshape(*before, *latents.shape[1:])

@@ -1,0 +1,128 @@
+"""Points that move: their coordinates are fields that change in time, rollouts predict where they go, and pictures show values there."""
+
+import os
+import sys
+
+import h5py
+import numpy as np
+import pytest
+
+from commands import TREE, dump, must, one_sentence, program, told, ups
+from test_points import configuration
+
+os.environ["UPS_LIBRARY"] = program("libups.so")
+sys.path.insert(0, str(TREE / "tools/python/ups"))
+import ups as package  # noqa: E402
+
+SAMPLES, TIMES, POINTS = 40, 9, 90
+
+
+def write(path, samples=SAMPLES, seed=0, **change):
+    """Particles that a vortex carries around the middle of the square, the faster the nearer, and cool down on the way."""
+    rng = np.random.default_rng(seed)
+    t = np.linspace(0, 0.8, TIMES)
+    first = rng.random((samples, POINTS, 2)) - 0.5
+    heat = np.exp(-((first - 0.3 * (rng.random((samples, 1, 2)) - 0.5)) ** 2).sum(-1) / 0.1)
+    radius = np.linalg.norm(first, axis=-1)
+    turn = np.exp(-4 * radius**2)[:, None] * t[None, :, None] + np.arctan2(first[..., 1], first[..., 0])[:, None]
+    points = radius[:, None, :, None] * np.stack([np.cos(turn), np.sin(turn)], -1) + [3.0, 1.0]
+    data = {"points": points.astype("f4"), "t": t, "T": (heat[:, None] * np.exp(-t[:, None])).astype("f4")} | change
+    with h5py.File(path, "w") as f:
+        for name, values in data.items():
+            if values is not None:
+                f[name] = values
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("move")
+    write(folder / "data.h5")
+    config = configuration(folder, "data.h5", patch=[2])
+    more = {"operator.steps": 400, "operator.optimizer.learning_rate": 0.003, "model.operator.hidden": 32, "model.operator.depth": 2}
+    must("train", config, "-q", *(word for key, value in more.items() for word in ("--set", f"{key}={value}")))
+    must("rollout", folder / "run", "-o", folder / "r.h5", "-q", "--png", folder / "pictures", "--animate", folder / "pictures")
+    return folder
+
+
+def rows(r):
+    return [int(name.split("[")[1][:-1]) for name in r.attrs["ups.samples"].split(", ")]
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "chunked"])
+def test_fields_are_those_of_h5py_in_the_order_of_the_file(tmp_path, layout):
+    path = write(tmp_path / "data.h5", points=None)
+    with h5py.File(write(tmp_path / "plain.h5")) as plain, h5py.File(path, "r+") as f:
+        f.create_dataset("points", data=plain["points"], **({"chunks": (7, 2, 30, 2), "compression": "gzip"} if layout == "chunked" else {}))
+    facts = told("data", "inspect", path)[0]
+    assert facts["fields"] == ["x", "y", "T"] and facts["points"]["moving"] is True and facts["points"]["count"] == POINTS
+    assert "90, which move, other ones in each sample" in must("data", "inspect", path).stdout
+    with h5py.File(path) as f:
+        box = f["points"][0, 0]
+        np.testing.assert_allclose(facts["points"]["box"]["x"], [box[:, 0].min(), box[:, 0].max()], rtol=1e-6)
+        for i in (0, SAMPLES - 1):
+            np.testing.assert_array_equal(dump(path, i), np.concatenate([np.moveaxis(f["points"][i], -1, 1), f["T"][i][:, None]], 1))
+
+
+def test_positions_alone_are_enough(tmp_path):
+    path = write(tmp_path / "data.h5", T=None)
+    assert told("data", "inspect", path)[0]["fields"] == ["x", "y"]
+    must("train", configuration(tmp_path, "data.h5"), "-q")
+    must("rollout", tmp_path / "run", "-o", tmp_path / "r.h5", "-q")
+    with h5py.File(tmp_path / "r.h5") as r:
+        assert set(r) == {"points", "t", "truth"} and set(r["truth"]) == {"points"}
+
+
+@pytest.mark.parametrize("change, sentence", [
+    ({"points": np.zeros((2, 3, 4, 5, 2), "f4")}, "'points' has rank 5"),
+    ({"points": np.full((SAMPLES, TIMES, POINTS, 2), np.nan, "f4")}, "'points' has no number at point 0"),
+    ({"t": np.arange(5.0)}, r"'t' has shape \(5\) where fields have 40 samples of 9 frames"),
+    ({"x": np.zeros((SAMPLES, TIMES, POINTS), "f4")}, "'x' is a field, but the points of each sample are fields"),
+])
+def test_broken_files_are_refused_with_a_sentence(tmp_path, change, sentence):
+    one_sentence(ups("data", "inspect", write(tmp_path / "data.h5", **change)), sentence, "data.h5")
+
+
+def test_a_point_that_is_lost_on_the_way_makes_a_bad_sample(tmp_path):
+    path = write(tmp_path / "data.h5")
+    with h5py.File(path, "r+") as f:
+        f["points"][4, 5, 6] = np.nan
+    done = ups("train", configuration(tmp_path, "data.h5"), "-q", "--stage", "autoencoder")
+    one_sentence(done, r"sample\[4\]", code=done.returncode)
+
+
+def test_rollouts_say_where_points_go(run):
+    with h5py.File(run / "r.h5") as r, h5py.File(run / "data.h5") as f:
+        of = rows(r)
+        np.testing.assert_array_equal(r["truth/points"], f["points"][:][of])
+        np.testing.assert_array_equal(r["truth/T"], f["T"][:][of])
+        assert r["points"].shape == r["truth/points"].shape
+        np.testing.assert_allclose(r["points"][:, 0], f["points"][:][of][:, 0], atol=2e-3)
+        error = np.abs(r["points"][:, -1] - r["truth/points"][:, -1]).mean()
+        moved = np.abs(r["truth/points"][:, -1] - r["truth/points"][:, 0]).mean()
+        assert error < 0.3 * moved, (error, moved)
+    assert told("data", "inspect", run / "r.h5")[0]["points"]["moving"] is True
+    whole = told("eval", run / "run")["tasks"][0]["horizons"][-1]
+    assert whole["reconstruction"]["nrmse"] < 1e-6 and whole["model"]["nrmse"] < 0.5 * whole["persistence"]["nrmse"]
+
+
+def test_pictures_are_drawn(run):
+    with h5py.File(run / "r.h5") as r:
+        count = len(rows(r))
+    assert len(list((run / "pictures").glob("*.png"))) >= count
+    must("report", run / "run", "-q", "-o", run / "page.html")
+    must("cache", "inspect", run / "run" / "cache", "--html", run / "cache.html", "-q")
+
+
+def test_a_model_in_one_file_predicts_without_its_data(run, tmp_path):
+    """`ups rollout` of the run, bit for bit, and whatever order points come in."""
+    must("export", run / "run", "-o", tmp_path / "model.safetensors", "-q")
+    model = package.Model.load(tmp_path / "model.safetensors")
+    with h5py.File(run / "r.h5") as r, h5py.File(run / "data.h5") as f:
+        of = rows(r)
+        first = np.concatenate([f["points"][:][of][:, 0], f["T"][:][of][:, 0, :, None]], -1)
+        predicted = model.predict(first)
+        np.testing.assert_array_equal(predicted[..., :2], r["points"])
+        np.testing.assert_array_equal(predicted[..., 2], r["T"])
+        order = np.random.default_rng(1).permutation(POINTS)
+        np.testing.assert_array_equal(model.predict(first[:, order]), predicted[:, :, order])
