@@ -131,10 +131,22 @@ static ups_points *make(ups_arena *arena, int dims, int64_t distinct, int64_t co
     return points;
 }
 
+static void put_in_order(ups_arena *arena, ups_points *points, const int32_t *stored) {
+    double *sorted = UPS_ARENA_ARRAY(arena, double, points->count * points->dims);
+    points->stored = stored;
+    ups_points_sort(points, points->dims, sizeof *sorted, points->coordinates, sorted);
+    points->coordinates = sorted;
+}
+
 ups_points *ups_points_as_stored(ups_arena *arena, int dims, int64_t distinct, int64_t count,
                                  const double *coordinates) {
     double side[UPS_MAX_POINT_DIMS] = {0};
-    return make(arena, dims, distinct, count, coordinates, side);
+    ups_points *points = make(arena, dims, distinct, count, coordinates, side);
+    if (distinct == count) return points;
+    int32_t *stored = UPS_ARENA_ARRAY(arena, int32_t, count);
+    for (int64_t i = 0; i < count; i++) stored[i] = (int32_t)(i < distinct ? i : distinct - 1);
+    put_in_order(arena, points, stored);
+    return points;
 }
 
 ups_points *ups_points_create(ups_arena *arena, int dims, int64_t distinct, int64_t count, const double *coordinates) {
@@ -147,17 +159,15 @@ ups_points *ups_points_create(ups_arena *arena, int dims, int64_t distinct, int6
     for (int64_t i = 0; i < distinct; i++) t.order[i] = (int32_t)i;
     choose_axes(&t, count, side);
     halve(&t, 0, distinct, 0, count);
-    points->stored = t.place;
-    double *sorted = UPS_ARENA_ARRAY(arena, double, count *dims);
-    ups_points_sort(points, dims, sizeof *sorted, coordinates, sorted);
-    points->coordinates = sorted;
+    put_in_order(arena, points, t.place);
     return points;
 }
 
-ups_points *ups_points_with_places(ups_arena *arena, const ups_points *points, int64_t count) {
+ups_points *ups_points_with_places(ups_arena *arena, const ups_points *points, int64_t count, bool as_stored) {
     double *coordinates = UPS_ARENA_ARRAY(arena, double, points->count * points->dims);
     ups_points_unsort(points, points->dims, sizeof *coordinates, points->coordinates, coordinates);
-    ups_points *made = ups_points_create(arena, points->dims, points->distinct, count, coordinates);
+    ups_points *made = as_stored ? ups_points_as_stored(arena, points->dims, points->distinct, count, coordinates)
+                                 : ups_points_create(arena, points->dims, points->distinct, count, coordinates);
     made->own = points->own;
     made->moving = points->moving;
     return made;

@@ -31,8 +31,7 @@ typedef struct ups_points {
     bool moving;                           /* and they move: all of this is of its first frame, and fields named as the
                                               coordinates tell where they are in others */
     const double *coordinates;             /* (count, dims), in the order of the tree */
-    const int32_t *stored;                 /* (count): number in the file of each; NULL: frames are as stored, with the
-                                              points first and what fills them up behind */
+    const int32_t *stored;                 /* (count): number in the file of each; NULL: frames are as stored */
     double low[UPS_MAX_POINT_DIMS];        /* of the box that holds them */
     double extent;                         /* the longest side of it; 1 where all lie on one spot */
     const char *names[UPS_MAX_POINT_DIMS]; /* of the coordinates: x, y, z */
@@ -45,16 +44,16 @@ typedef struct ups_points {
  * count < 2^31, dims 1 to 3. */
 ups_points *ups_points_create(ups_arena *arena, int dims, int64_t distinct, int64_t count, const double *coordinates);
 
-/* Without a tree, in the file's order: coordinates (count, dims), of which `distinct` are points. */
+/* The same without a tree, in the file's order; where there are more places than points, the last has the others. */
 ups_points *ups_points_as_stored(ups_arena *arena, int dims, int64_t distinct, int64_t count,
                                  const double *coordinates);
 
-/* The same points with more places: `count` of them. Cells are left behind. */
-ups_points *ups_points_with_places(ups_arena *arena, const ups_points *points, int64_t count);
+/* The same points with more places: `count` of them, with a tree or `as_stored`. Cells are left behind. */
+ups_points *ups_points_with_places(ups_arena *arena, const ups_points *points, int64_t count, bool as_stored);
 
 /* Whether a place is the first of its point's, which stand side by side. */
 static inline bool ups_points_is_first(const ups_points *points, int64_t place) {
-    return points->stored ? place == 0 || points->stored[place] != points->stored[place - 1] : place < points->distinct;
+    return !points->stored || place == 0 || points->stored[place] != points->stored[place - 1];
 }
 
 /* Whether both are the same points, in the same order. */

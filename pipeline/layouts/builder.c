@@ -187,20 +187,22 @@ ups_status ups_layout_map(ups_layout_builder *builder, const char *name, int lea
     return UPS_OK;
 }
 
+void ups_layout_widen(const ups_layout_builder *builder, ups_stored_array *array) {
+    ups_packing *packing = UPS_ARENA_NEW(builder->arena, ups_packing);
+    if (array->packing) *packing = *array->packing;
+    if (!array->packing) packing->number = UPS_NUMBER_F32;
+    if (array->storage == UPS_STORAGE_LIBRARY) packing->number = UPS_NUMBER_F64; /* which it reads by itself */
+    array->packing = packing;
+    array->dtype = UPS_F64;
+}
+
 ups_dtype ups_layout_share_dtype(const ups_layout_builder *builder, ups_stored_array *const *arrays, int count) {
     ups_dtype dtype = UPS_F32;
     for (int a = 0; a < count; a++) {
         if (arrays[a]->dtype == UPS_F64) dtype = UPS_F64;
     }
     for (int a = 0; a < count; a++) {
-        ups_stored_array *array = arrays[a];
-        if (array->dtype == dtype) continue;
-        ups_packing *packing = UPS_ARENA_NEW(builder->arena, ups_packing);
-        if (array->packing) *packing = *array->packing;
-        if (!array->packing) packing->number = UPS_NUMBER_F32;
-        if (array->storage == UPS_STORAGE_LIBRARY) packing->number = UPS_NUMBER_F64; /* which it reads by itself */
-        array->packing = packing;
-        array->dtype = dtype;
+        if (arrays[a]->dtype != dtype) ups_layout_widen(builder, arrays[a]);
     }
     return dtype;
 }

@@ -111,9 +111,12 @@ void ups_layout_source_limits(const ups_source *head, int64_t frames, ups_source
         if (one.scratch_bytes > limits->scratch_bytes) limits->scratch_bytes = one.scratch_bytes;
         if (decoded > limits->decoded_bytes) limits->decoded_bytes = decoded;
     }
-    const ups_sample *sample = &source->members[0].sample;
-    if (sample->points && sample->points->stored)
-        limits->scratch_bytes = source->array_scratch + ups_sample_frame_bytes(sample);
+    for (int64_t m = 0; m < source->member_count; m++) {
+        const ups_sample *sample = &source->members[m].sample;
+        if (!sample->points || !sample->points->stored) continue;
+        limits->scratch_bytes = source->array_scratch + ups_sample_frame_bytes(sample); /* as long in all of them */
+        break;
+    }
 }
 
 /* ---- chunks that span samples -------------------------------------------------------------------------------------
@@ -216,21 +219,48 @@ static uint64_t array_scratch(const ups_layout_source *source) {
     return (most + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
+/* Where files hold numbers of two types, all samples have the wider. Members of one run share their parts. */
+static void share_dtype(const ups_layout_builder *builder, ups_layout_source *source) {
+    ups_dtype widest = UPS_F32;
+    for (int64_t m = 0; m < source->member_count; m++) {
+        if (source->members[m].sample.dtype == UPS_F64) widest = UPS_F64;
+    }
+    for (int64_t m = 0; m < source->member_count && widest == UPS_F64; m++) {
+        ups_layout_member *member = &source->members[m];
+        for (int p = 0; p < member->part_count; p++) {
+            ups_stored_array *array = (ups_stored_array *)member->parts[p].array; /* ours: it lies in our arena */
+            if (array->dtype != widest) ups_layout_widen(builder, array);
+        }
+        member->sample.dtype = widest;
+    }
+}
+
 /* All samples with points of their own get as many places as the largest has. */
-static void give_places(ups_layout_source *source, bool as_stored) {
-    int64_t most = 0;
+static ups_status give_places(const ups_layout_builder *builder, ups_layout_source *source, ups_error *error) {
+    int64_t most = 0, fewer = 0, numbers;
     for (int64_t m = 0; m < source->member_count; m++) {
         const ups_points *points = source->members[m].sample.points;
         if (points && points->own && points->count > most) most = points->count;
     }
-    for (int64_t m = 0; m < source->member_count && !as_stored; m++) {
+    for (int64_t m = 0; m < source->member_count; m++) {
+        const ups_points *points = source->members[m].sample.points;
+        fewer += points && points->own && points->count < most ? points->dims : 0;
+    }
+    if (__builtin_mul_overflow(most, fewer, &numbers) || numbers > UPS_LAYOUT_MOST_NUMBERS)
+        return ups_fail(
+            error, UPS_ERR_UNSUPPORTED,
+            "%s: its task's largest sample has %lld points, and as many places for all others are more than "
+            "can be kept; put samples of other sizes into tasks of their own",
+            builder->path, (long long)most);
+    for (int64_t m = 0; m < source->member_count; m++) {
         ups_layout_member *member = &source->members[m];
         const ups_points *points = member->sample.points;
         if (!points || !points->own || points->count == most) continue;
         member->stored_points = points->count;
         member->sample.grid[0] = most;
-        member->sample.points = ups_points_with_places(source->arena, points, most);
+        member->sample.points = ups_points_with_places(source->arena, points, most, builder->points_as_stored);
     }
+    return UPS_OK;
 }
 
 static void name_samples(ups_layout_source *source) {
@@ -335,7 +365,8 @@ ups_status ups_layout_source_create(ups_layout_builder *builder, const ups_layou
     source->member_count = builder->member_count;
     source->members = UPS_ARENA_ARRAY(arena, ups_layout_member, builder->member_count);
     memcpy(source->members, builder->members, (size_t)builder->member_count * sizeof *source->members);
-    give_places(source, builder->points_as_stored);
+    share_dtype(builder, source);
+    UPS_TRY(give_places(builder, source, error));
     int64_t count = 0;
     for (int64_t m = 0; m < source->member_count; m++) {
         source->members[m].first = count;

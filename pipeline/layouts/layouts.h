@@ -51,8 +51,9 @@ ups_status ups_layout_open(const char *path, const ups_layout_options *options, 
 
 /* Opens several files of one task as one source, samples one after the other. A path with * ? [ that names no file is a
  * pattern, and stands for the files that match, in the order of their names; no file may be named twice. Layout,
- * channels, grid, frames and number type must agree, else UPS_ERR_FORMAT says which files differ in what. Parameters
- * are each sample's own; a name that only some files know (in any case of letters) is NaN in samples of the others. */
+ * channels, grid (but for the number of points of each sample's own) and frames must agree, else UPS_ERR_FORMAT says
+ * which files differ in what; where some hold float32 and others float64, all become float64. Parameters are each
+ * sample's own; a name that only some files know (in any case of letters) is NaN in samples of the others. */
 ups_status ups_layout_open_many(const char *const *paths, int64_t count, const ups_layout_options *options,
                                 ups_source **source, ups_error *error);
 

@@ -92,28 +92,27 @@ static ups_status recognise(ups_layout_builder *builder, const ups_layout **layo
  */
 
 static const char *geometry_text(ups_arena *arena, const ups_sample *sample) {
-    return ups_arena_printf(arena, "grid %s, %lld frames and %s values",
-                            ups_layout_shape_text(arena, sample->dims, sample->grid), (long long)sample->times,
-                            ups_dtype_name(sample->dtype));
+    return ups_arena_printf(arena, "grid %s and %lld frames", ups_layout_shape_text(arena, sample->dims, sample->grid),
+                            (long long)sample->times);
 }
 
 /* Points of each sample's own, which may be another number: they get places for the largest (create.c). */
-static bool have_own_points(const ups_layout_builder *builder, const ups_sample *one, const ups_sample *other) {
-    return one->points && other->points && one->points->own && other->points->own && !builder->points_as_stored;
+static bool have_own_points(const ups_sample *one, const ups_sample *other) {
+    return one->points && other->points && one->points->own && other->points->own;
 }
 
 /* A file's first sample must look like the first file's; samples within a file may differ. */
 static ups_status check_geometry(const ups_layout_builder *builder, int64_t first, const char *first_path,
                                  ups_error *error) {
     const ups_sample *one = &builder->members[0].sample, *other = &builder->members[first].sample;
-    if (one->dims == other->dims && one->times == other->times && one->dtype == other->dtype &&
+    if (one->dims == other->dims && one->times == other->times &&
         (one->points ? one->points->dims : 0) == (other->points ? other->points->dims : 0) &&
-        (have_own_points(builder, one, other) || memcmp(one->grid, other->grid, sizeof one->grid) == 0))
+        (have_own_points(one, other) || memcmp(one->grid, other->grid, sizeof one->grid) == 0))
         return UPS_OK;
     return ups_fail(error, UPS_ERR_FORMAT,
-                    "%s has %s, but %s has %s; files of one task must agree: put these into tasks of their own",
-                    builder->path, geometry_text(builder->arena, other), first_path,
-                    geometry_text(builder->arena, one));
+                    "%s has %s, but %s has %s; files of one task must agree: put these into tasks of their own%s",
+                    builder->path, geometry_text(builder->arena, other), first_path, geometry_text(builder->arena, one),
+                    one->points && other->points ? ", or give each sample its points (docs/points.md)" : "");
 }
 
 static void close_hdf5(void *handle) {

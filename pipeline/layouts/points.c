@@ -85,10 +85,11 @@ static ups_status read_counts(const ups_layout_builder *builder, int64_t samples
     *distinct = NULL;
     if (ups_hdf5_kind_of(builder->file, "count") != UPS_HDF5_DATASET) return UPS_OK;
     UPS_TRY(ups_hdf5_read_numbers(builder->file, "count", UPS_LAYOUT_MOST_NUMBERS, builder->arena, &read, error));
+    if (read.rank > 1) return UPS_OK; /* a field */
     if (read.rank != 1 || read.shape[0] != samples)
         return ups_fail(error, UPS_ERR_FORMAT,
                         "%s: 'count' has shape %s, where fields have %lld samples; the number of points of each was "
-                        "expected, (sample); a field of this name takes a `layout` of the task",
+                        "expected, (sample)",
                         builder->path, ups_layout_shape_text(builder->arena, read.rank, read.shape),
                         (long long)samples);
     int64_t *counts = UPS_ARENA_ARRAY(builder->arena, int64_t, samples);

@@ -143,6 +143,9 @@ ups_status ups_layout_map(ups_layout_builder *builder, const char *name, int lea
 /* Lets all arrays be decoded to one type, the widest of theirs. */
 ups_dtype ups_layout_share_dtype(const ups_layout_builder *builder, ups_stored_array *const *arrays, int count);
 
+/* Lets an array of float32 be decoded to float64. */
+void ups_layout_widen(const ups_layout_builder *builder, ups_stored_array *array);
+
 /* Points from their coordinates `read`, (count, d) for all samples or (samples, count, d), *own, with a set for each:
  * (1 or samples) in *points. `name` is the array's, for messages. `distinct` (samples), NULL: how many of its `count`
  * each sample has, of its own; what is behind them is anything. *own before: (count, d) are the only sample's own. */

@@ -435,3 +435,7 @@ model: {tokens: grid, dim: auto}
         assert done.returncode == 1 and f":{line}: tasks[0]." in done.stderr and sentence in done.stderr, done.stderr
     config.write_text(text.replace("time: t", "time: tt"))
     must("config", "check", "--without-paths", config)
+    with h5py.File(tmp_path / "points.h5", "w") as f:
+        f["points"], f["t"], f["u"] = np.random.default_rng(0).random((40, 2)), np.arange(3.0), np.zeros((12, 3, 40), "f4")
+    config.write_text("tasks:\n  - {name: mesh, files: [points.h5], patch: [4]}\nmodel: {tokens: 8, dim: 4}\n")
+    assert "set model.tokens: grid" in ups("config", "check", config).stderr

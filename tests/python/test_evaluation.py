@@ -458,7 +458,7 @@ def test_a_single_trajectory_is_trained_on_and_nothing_is_left_to_judge_it_by(ru
     done = runs.must("train", runs.path("one.yaml"), *settings)
     assert "warning: task one: it has 1 sample, and none is held out" in done.stderr and "times the memory" not in done.stderr
     for command in (["eval", runs.path("one")], ["rollout", runs.path("one"), "-o", runs.path("one-out.h5"), "-q"]):
-        one_sentence(runs.run(*command), "none of its samples is in the validation split; --split train takes those")
+        one_sentence(runs.run(*command), r"none of its samples is in the validation split .*`ups eval --split train`")
     runs.must("rollout", runs.path("one"), "-o", runs.path("one-out.h5"), "--split", "train", "-q")
     assert "1 train trajectory of 5 steps" in runs.must("eval", runs.path("one"), "--split", "train").stdout
     asked = runs.must("train", runs.path("one.yaml"), *settings, "--set", f"output={runs.path('asked')}", "--set", "data.split={train: 1, validation: 0, test: 0}")

@@ -1,6 +1,7 @@
 """Samples that differ in their number of points: read as they are, trained together, and every score counts each point once."""
 
 import os
+import re
 import sys
 
 import h5py
@@ -14,7 +15,7 @@ os.environ["UPS_LIBRARY"] = program("libups.so")
 sys.path.insert(0, str(TREE / "tools/python/ups"))
 import ups as package  # noqa: E402
 
-TIMES = 7
+TIMES, COUNTS = 7, [3, 40, 17]
 
 
 def write(path, counts, room, seed, **change):
@@ -56,14 +57,66 @@ def truth_of(folder, points):
     raise AssertionError("no sample has these points")
 
 
-def test_fields_are_those_of_h5py_with_what_is_behind_the_points(tmp_path):
-    path = write(tmp_path / "data.h5", [3, 40, 17], 40, 5)
+def test_fields_are_those_of_h5py_and_the_last_point_fills_them_up(tmp_path):
+    path = write(tmp_path / "data.h5", COUNTS, 40, 5)
     facts = told("data", "inspect", path)[0]
     assert (facts["points"]["least"], facts["points"]["count"]) == (3, 40) and facts["fields"] == ["x", "y", "u"] and "left_out" not in facts
     assert "3 to 40, other ones in each sample" in must("data", "inspect", path).stdout
+    data = package.open(path)
     with h5py.File(path) as f:
-        for i in range(3):
-            np.testing.assert_array_equal(dump(path, i), np.concatenate([np.repeat(f["points"][i].T[None], TIMES, 0), f["u"][i][:, None]], 1))
+        for i, count in enumerate(COUNTS):
+            stored = np.concatenate([np.repeat(f["points"][i].T[None], TIMES, 0), f["u"][i][:, None]], 1)
+            stored[..., count:] = stored[..., count - 1:count]
+            np.testing.assert_array_equal(dump(path, i), stored)
+            np.testing.assert_array_equal(data[i], stored)
+    assert sum(len(batch.values) for batch in data.loader(batch_size=3)) == len(COUNTS)
+
+
+def test_files_of_other_lengths_are_read_as_one(tmp_path):
+    """By Python and by `data inspect --together`, as a task of both is."""
+    paths = [write(tmp_path / "a.h5", [3, 7], 9, 1), write(tmp_path / "b.h5", [40], 40, 2, count=None)]
+    data = package.open(paths)
+    with h5py.File(paths[0]) as a, h5py.File(paths[1]) as b:
+        np.testing.assert_array_equal(data[1][:, 2, :7], a["u"][1, :, :7])
+        np.testing.assert_array_equal(data[1][:, 2, 7:], np.repeat(a["u"][1, :, 6:7], 33, 1))
+        np.testing.assert_array_equal(data[2][:, 2], b["u"][0])
+        low = a["points"][0, :3, 0].min()
+    together = told("data", "inspect", "--together", *paths)[0]["points"]
+    assert (together["least"], together["count"]) == (3, 40) and together["box"]["x"][0] == pytest.approx(low, rel=1e-6)
+    config = configuration(tmp_path, "", files=["a.h5", "b.h5"], patch=[2])
+    assert told("data", "inspect", config)[0]["points"]["box"]["x"][0] == pytest.approx(low, rel=1e-6)
+
+
+def test_a_field_may_be_called_count(tmp_path):
+    """What has an axis of time is no number of points."""
+    path = write(tmp_path / "data.h5", [40] * 12, 40, 5, count=np.ones((12, TIMES, 40), "f4"))
+    assert told("data", "inspect", path)[0]["fields"] == ["x", "y", "count", "u"]
+    must("train", configuration(tmp_path, "data.h5", patch=[2]), "-q", "--stage", "autoencoder")
+
+
+def test_numbers_of_two_types_are_one_task(tmp_path):
+    paths = [write(tmp_path / "a.h5", [30] * 6, 30, 1), write(tmp_path / "b.h5", [30] * 6, 30, 2)]
+    with h5py.File(paths[0], "r+") as f:
+        wide = f["u"][:].astype("f8") * (1 + 1e-12)
+        del f["u"]
+        f["u"] = wide
+    data = package.open(paths)
+    assert data[0].dtype == data[11].dtype == np.float64
+    with h5py.File(paths[1]) as b:
+        np.testing.assert_array_equal(data[0][:, 2], wide[0])
+        np.testing.assert_array_equal(data[11][:, 2], b["u"][5])
+    must("train", configuration(tmp_path, "", files=["a.h5", "b.h5"], patch=[2]), "-q")
+
+
+def test_runs_of_other_files_are_compared_by_the_same_test_samples(tmp_path):
+    """Whatever the largest sample of each run's files is."""
+    write(tmp_path / "a.h5", [30] * 12, 30, 1)
+    write(tmp_path / "b.h5", [50] * 12, 50, 2)
+    write(tmp_path / "t.h5", [20, 25, 30], 30, 3)
+    for name, files in (("one", ["a.h5"]), ("two", ["a.h5", "b.h5"])):
+        config = configuration(tmp_path, "", files=files, test_files=["t.h5"], patch=[2])
+        must("train", config, "-q", "--set", f"output={tmp_path}/{name}")
+    assert re.search(r"^mesh +3 ", must("compare", tmp_path / "one", tmp_path / "two").stdout, re.M)
 
 
 @pytest.mark.parametrize("count, sentence", [
@@ -73,6 +126,7 @@ def test_fields_are_those_of_h5py_with_what_is_behind_the_points(tmp_path):
     ([3, 40], r"'count' has shape \(2\), where fields have 3 samples"),
     ([4, 40, 17], "'points' has no number at point 3"),
     (None, "'points' has no number at point 3"),
+    (7, r"'count' has shape \(1\)"),
 ])
 def test_broken_counts_are_refused_with_a_sentence(tmp_path, count, sentence):
     path = write(tmp_path / "data.h5", [3, 40, 17], 40, 5, count=count if count is None else np.array(count))
@@ -164,4 +218,12 @@ def test_files_of_ones_own_hold_a_sample_each(tmp_path):
     assert whole["reconstruction"]["nrmse"] < 1e-6 < whole["model"]["nrmse"]
     hidden = config.read_text().replace(f"x: {place % 0}, y: {place % 1}, ", "")
     config.write_text(hidden)
-    one_sentence(ups("train", config, "-q", "--set", f"output={tmp_path}/other"), "s01.npz has grid", "must agree")
+    one_sentence(ups("train", config, "-q", "--set", f"output={tmp_path}/other"), "s01.npz has grid", "or give each sample its points .docs/points.md.")
+
+
+def test_more_points_than_the_trained_are_warned_of(run, tmp_path):
+    write(tmp_path / "big.h5", [300] * 10, 300, 8, count=None)
+    write(tmp_path / "small.h5", [80] * 10, 80, 9, count=None)
+    for name, words in (("big.h5", "trained on 203 points at most, and these samples have up to 300"), ("small.h5", None)):
+        done = must("rollout", run / "run", "--set", f"tasks[0].files=[{tmp_path / name}]", "-o", tmp_path / f"of-{name}")
+        assert words in done.stderr if words else "points at most" not in done.stderr

@@ -4,21 +4,38 @@
 #include "train/config/load.h"
 #include "train/config/paths.h"
 #include "train/data/tasks.h"
+#include "train/networks.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-/* What the files of each task say against it, where its layout stands, or the first of its files. */
+/* The file that a sentence names; the first, where it names none. */
+static unsigned file_in(const ups_task_config *task, const char *sentence) {
+    for (unsigned f = 0; f < task->file_count; f++) {
+        if (strstr(sentence, task->files[f])) return f;
+    }
+    return 0;
+}
+
+/* What the files of each task say against it, where its layout stands, or the file. */
 static void open_data(const ups_run_config *config, ups_config_mistakes *mistakes) {
     for (unsigned t = 0; t < config->task_count; t++) {
         char key[64];
         ups_error error;
         if (ups_task_try(config, (int)t, &error) == UPS_OK) continue;
-        const bool of_layout = strstr(error.message, "layout.") && ups_mapping_is_given(&config->tasks[t].layout);
-        snprintf(key, sizeof key, of_layout ? "tasks[%u].layout" : "tasks[%u].files[0]", t);
+        const bool of_layout = strstr(error.message, ": layout.") && ups_mapping_is_given(&config->tasks[t].layout);
+        if (of_layout) snprintf(key, sizeof key, "tasks[%u].layout", t);
+        if (!of_layout) snprintf(key, sizeof key, "tasks[%u].files[%u]", t, file_in(&config->tasks[t], error.message));
         ups_config_mistakes_disagree(mistakes, key, NULL, "%s", error.message);
     }
+    if (mistakes->count > 0) return;
+    ups_tasks *tasks = NULL;
+    ups_error error;
+    ups_status status = ups_tasks_open(config, &tasks, &error);
+    if (status == UPS_OK) status = ups_networks_check(config, tasks, &error);
+    if (status != UPS_OK) ups_config_mistakes_disagree(mistakes, "model", NULL, "%s", error.message);
+    ups_tasks_close(tasks);
 }
 
 ups_status ups_look_for_mistakes(const ups_arguments *arguments, const char *path, ups_config_paths paths,

@@ -158,7 +158,7 @@ static json_t *describe_points(const ups_source *source, const ups_points *point
     json_t *box = json_object();
     for (int axis = 0; axis < points->dims; axis++) {
         double low = INFINITY, high = -INFINITY;
-        for (int64_t i = 0; i < points->distinct; i++) {
+        for (int64_t i = 0; i < points->count; i++) {
             low = fmin(low, points->coordinates[i * points->dims + axis]);
             high = fmax(high, points->coordinates[i * points->dims + axis]);
         }
@@ -580,8 +580,9 @@ static const ups_usage dump_usage = {
     .option_count = DUMP_OPTION_COUNT,
     .details =
         "The array is (time, x, [y, [z,]] channel) as the file keeps it, or (time, channel, x, [y, [z]]) where each\n"
-        "field has a dataset of its own; a Darcy sample is (2, 2, x, y): frames (nu, 0) and (nu, u). All ways of "
-        "reading give the same bytes; they differ in speed.\n\n"
+        "field has a dataset of its own; a Darcy sample is (2, 2, x, y): frames (nu, 0) and (nu, u). Behind the\n"
+        "points of a sample that has fewer than others the last one is repeated. All ways of reading give the same\n"
+        "bytes; they differ in speed.\n\n"
         "Examples:\n"
         "  ups data dump 2D_diff-react_NA_NA.h5 --sample 1 -o reaction.npy\n"
         "  ups data dump burgers.h5 --io threads -o u.npy && python3 -c \"import numpy; "

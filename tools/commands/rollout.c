@@ -280,7 +280,8 @@ static ups_status rollout_task(const rollout_context *c, int index, json_t *repo
 static ups_status check_field_name(const ups_task *task, const char *field, ups_error *error) {
     static const char *const taken[] = {"points", "cells", "count", "t", "truth", "parameters"};
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
-        if (strcmp(taken[i], field) == 0)
+        const bool written = strcmp(taken[i], "count") != 0 || task->geometry.points->own;
+        if (written && strcmp(taken[i], field) == 0)
             return ups_fail(
                 error, UPS_ERR_UNSUPPORTED,
                 "task %s: a field is called '%s', as is a part of every file of rollouts on points; give it "

@@ -148,11 +148,18 @@ ups_status ups_origin_is_of_another_grid(const char *path, const ups_run_config 
     int64_t trained[UPS_MAX_GRID_DIMS] = {0};
     char there[80], given[80];
     *other = false;
-    if (!ups_run_on_grid(config) || here->points) return UPS_OK;
+    if (!ups_run_on_grid(config) || (here->points && !here->points->own)) return UPS_OK;
     ups_safetensors *file = NULL;
     UPS_TRY(ups_safetensors_open(path, &file, error));
     *other = read_trained_grid(file, task, trained) && memcmp(trained, here->grid, grid_bytes) != 0;
     ups_safetensors_close(file);
+    if (here->points) { /* fewer are as good */
+        *other = *other && trained[0] < here->grid[0];
+        snprintf(words, bytes,
+                 "task %s: the model was trained on %lld points at most, and these samples have up to %lld", task->name,
+                 (long long)trained[0], (long long)here->grid[0]);
+        return UPS_OK;
+    }
     write_grid(trained, here->dims, there, sizeof there);
     write_grid(here->grid, here->dims, given, sizeof given);
     snprintf(words, bytes,

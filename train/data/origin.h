@@ -23,7 +23,8 @@ ups_status ups_origin_check(const char *path, const json_t *expected, ups_error 
 
 /* Whether the tokens of the task's autoencoder in `path` are patches of another grid than the task has. A patch counts
  * points: of points that are nearer to each other it spans less, which neither its components nor the operator's steps
- * were learnt for, and predictions go wrong without a sign of it. `words`: that, as a sentence. */
+ * were learnt for, and predictions go wrong without a sign of it. Of points that are each sample's own, whether there
+ * are more than were trained on. `words`: that, as a sentence. */
 ups_status ups_origin_is_of_another_grid(const char *path, const ups_run_config *config, const ups_task *task,
                                          bool *other, char *words, size_t bytes, ups_error *error);
 

@@ -337,8 +337,8 @@ ups_status ups_task_check_split(const ups_task *task, ups_split split, ups_error
     if (task->splits.count[split] > 0) return UPS_OK;
     return ups_fail(
         error, UPS_ERR_ARGUMENT,
-        "task %s: none of its samples is in the %s split; --split train takes those that it was trained on, "
-        "and data.split and tasks[].test_files say what is held out",
+        "task %s: none of its samples is in the %s split (data.split and tasks[].test_files say what is held out; "
+        "`ups eval --split train` judges it by those that it was trained on)",
         task->name, ups_split_name(split));
 }
 

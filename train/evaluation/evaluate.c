@@ -249,6 +249,21 @@ static void release(evaluator *e) {
 
 static ups_status finish_group(evaluator *e, ups_error *error);
 
+/* Of the frames that are scored, and the last given one. Where samples have points of their own, these stand in an
+ * order that depends on the largest of all samples: they are put into the file's, each once. */
+static uint64_t hash_truth(const evaluator *e, const ups_sample *sample, const float *frames) {
+    const int64_t count = e->steps + 1;
+    if (!sample->points || !sample->points->own)
+        return ups_hash_bytes(frames, (size_t)(count * e->elements) * sizeof *frames).low;
+    uint64_t chain[2] = {0};
+    for (int64_t f = 0; f < count; f++) {
+        ups_points_unsort(sample->points, e->channels, sizeof *frames, frames + f * e->elements, e->decoded);
+        chain[1] = ups_hash_bytes(e->decoded, (size_t)(sample->points->distinct * e->channels) * sizeof *frames).low;
+        chain[0] = ups_hash_bytes(chain, sizeof chain).low;
+    }
+    return chain[0];
+}
+
 /* Every stride-th frame of a trajectory into its place; a full group is worked on. */
 static ups_status add_trajectory(void *context, int64_t position, const ups_sample *sample, const float *frames,
                                  ups_error *error) {
@@ -265,9 +280,7 @@ static ups_status add_trajectory(void *context, int64_t position, const ups_samp
     ups_trajectory_changes(fields, e->frames, e->points, e->channels, e->solution);
     e->samples[e->count++] = *sample;
     e->scored[e->seen] = e->chosen[position];
-    e->truth_hash[e->seen] = ups_hash_bytes(fields + start_frame(e, 0) * e->elements,
-                                            (size_t)((e->steps + 1) * e->elements) * sizeof *fields)
-                                 .low;
+    e->truth_hash[e->seen] = hash_truth(e, sample, fields + start_frame(e, 0) * e->elements);
     e->seen++;
     return e->count == e->capacity ? finish_group(e, error) : UPS_OK;
 }

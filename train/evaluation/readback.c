@@ -66,7 +66,10 @@ static ups_status add_frame(readback *b, int64_t sample, int64_t frame, ups_erro
     ups_f16_to_f32(b->cached, b->latents, (size_t)ups_surrogate_latent_elements(b->surrogate));
     UPS_TRY(
         ups_surrogate_decode(b->surrogate, b->latents, 1, b->coordinates, ups_task_points(task), b->decoded, error));
+    ups_sample described;
+    UPS_TRY(ups_source_describe(task->source, sample, &described, error));
     for (int64_t i = 0; i < elements; i++) {
+        if (described.points && !ups_points_is_first(described.points, i / channels)) continue;
         double truth = (double)b->truth[i], wrong = (double)b->decoded[i] - truth;
         b->error[i % channels] += wrong * wrong;
         b->square[i % channels] += truth * truth;

@@ -148,6 +148,7 @@ static void workspace_free(workspace *w) {
 static void add_sums(const ups_reconstruction *result, const float *from_exact, int64_t elements, double *all) {
     int64_t channels = result->task->geometry.channels;
     for (int64_t k = 0; k < result->frames * elements; k++) {
+        if (result->points && !ups_points_is_first(result->points, k % elements / channels)) continue;
         double *sums = all + 5 * (k % channels), field = result->truth[k];
         double fp16 = (double)result->decoded[k] - (double)from_exact[k], wrong = (double)result->decoded[k] - field;
         sums[0] += field;
@@ -219,7 +220,7 @@ ups_status ups_reconstruct(ups_reconstructor *r, const ups_cache_group *group, i
         result->time = description.time;
     }
     if (status == UPS_OK) status = reconstruct_frames(r, group, latents, &w, result, error);
-    double values = (double)frames * (double)(elements / channels);
+    double values = (double)frames * (double)(result->points ? result->points->distinct : elements / channels);
     for (int64_t c = 0; c < channels && status == UPS_OK; c++) {
         const double *sums = w.sums + 5 * c, mean = sums[0] / values;
         result->channel[c] = (ups_reconstructed_channel){.name = task->source->channel_names[c],
