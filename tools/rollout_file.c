@@ -302,7 +302,13 @@ static bool have_own_times(const ups_rollouts *rollouts) {
     return own;
 }
 
-/* Points that move: (sample, time, point, d), by the fields that tell them. */
+static bool any_moves(const ups_rollouts *rollouts) {
+    bool any = false;
+    for (int64_t i = 0; i < rollouts->count; i++) any |= rollouts->list[i].sample.points->moving;
+    return any;
+}
+
+/* Where any points move: (sample, time, point, d), by the fields that tell them. */
 static bool write_moving_places(hid_t place, const ups_rollouts *rollouts, bool truth) {
     const ups_task *task = rollouts->task;
     const int64_t frames = truth ? rollouts->truth_frames : rollouts->frames, channels = task->geometry.channels;
@@ -328,7 +334,7 @@ static bool write_moving_places(hid_t place, const ups_rollouts *rollouts, bool 
 
 /* (point, d), or (sample, point, d) where they differ; in the order of the data's file, as all that follows. */
 static bool write_points_places(hid_t file, const ups_rollouts *rollouts) {
-    if (rollouts->list[0].sample.points->moving) return write_moving_places(file, rollouts, false);
+    if (any_moves(rollouts)) return write_moving_places(file, rollouts, false);
     const ups_points *points = rollouts->list[0].sample.points;
     const bool own = have_own_points(rollouts);
     const int64_t shape[3] = {rollouts->count, points->count, points->dims}, each = points->count * points->dims;
@@ -457,7 +463,7 @@ static bool write_points(hid_t file, const ups_rollouts *rollouts, const ups_rol
     if (!fine || rollouts->truth_frames == 0) return fine;
     hid_t group = H5Gcreate2(file, "truth", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
     fine = group >= 0 && write_scattered_fields(group, rollouts, true) &&
-           (!rollouts->list[0].sample.points->moving || write_moving_places(group, rollouts, true));
+           (!any_moves(rollouts) || write_moving_places(group, rollouts, true));
     if (group >= 0 && H5Gclose(group) < 0) fine = false;
     return fine;
 }

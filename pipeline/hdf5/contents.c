@@ -267,6 +267,13 @@ ups_status ups_hdf5_read_first(ups_hdf5_file *file, const char *name, int axis, 
     return read_values(file, name, &array, &first, limit, arena, numbers, error);
 }
 
+ups_status ups_hdf5_read_rank(ups_hdf5_file *file, const char *name, ups_arena *arena, int *rank, ups_error *error) {
+    ups_stored_array array;
+    UPS_TRY(map_numbers(file, name, arena, &array, error));
+    *rank = array.rank;
+    return UPS_OK;
+}
+
 ups_status ups_hdf5_read_axis(ups_hdf5_file *file, const char *name, int64_t limit, ups_arena *arena, double **values,
                               int64_t *count, ups_error *error) {
     ups_numbers numbers;

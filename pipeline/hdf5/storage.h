@@ -58,6 +58,9 @@ ups_status ups_hdf5_read_numbers(ups_hdf5_file *file, const char *name, int64_t 
 ups_status ups_hdf5_read_first(ups_hdf5_file *file, const char *name, int axis, int64_t limit, ups_arena *arena,
                                ups_numbers *numbers, ups_error *error);
 
+/* How many axes a numeric dataset has; no values are read. */
+ups_status ups_hdf5_read_rank(ups_hdf5_file *file, const char *name, ups_arena *arena, int *rank, ups_error *error);
+
 /* Reads a numeric rank-1 dataset of at most `limit` entries as doubles, into `arena`. */
 ups_status ups_hdf5_read_axis(ups_hdf5_file *file, const char *name, int64_t limit, ups_arena *arena, double **values,
                               int64_t *count, ups_error *error);

@@ -187,11 +187,24 @@ ups_status ups_layout_map(ups_layout_builder *builder, const char *name, int lea
     return UPS_OK;
 }
 
+/* What is a float32 becomes the float64 of the same value. */
+static void widen_number(uint8_t number[8]) {
+    float narrow;
+    memcpy(&narrow, number, sizeof narrow);
+    const double wide = (double)narrow;
+    memcpy(number, &wide, sizeof wide);
+}
+
 void ups_layout_widen(const ups_layout_builder *builder, ups_stored_array *array) {
     ups_packing *packing = UPS_ARENA_NEW(builder->arena, ups_packing);
     if (array->packing) *packing = *array->packing;
     if (!array->packing) packing->number = UPS_NUMBER_F32;
-    if (array->storage == UPS_STORAGE_LIBRARY) packing->number = UPS_NUMBER_F64; /* which it reads by itself */
+    if (array->storage == UPS_STORAGE_LIBRARY && packing->number == UPS_NUMBER_F32) { /* it reads float64 by itself */
+        for (int i = 0; i < packing->missing_count; i++) widen_number(packing->missing[i]);
+        widen_number(packing->least);
+        widen_number(packing->greatest);
+        packing->number = UPS_NUMBER_F64;
+    }
     array->packing = packing;
     array->dtype = UPS_F64;
 }

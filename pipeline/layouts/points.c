@@ -2,7 +2,7 @@
  * fields on points that lie anywhere, the nodes of a mesh or particles, with 1 to 3 coordinates. Every other numeric
  * dataset at the root is a field if its axes are
  *
- *   (sample, time, point[, component])   what changes in time: one is needed
+ *   (sample, time, point[, component])   what changes in time: one is needed, unless points move
  *   (sample, point[, component])         what does not: it stands in every frame
  *   (point[, component])                 what does not, the same for all samples
  *
@@ -75,33 +75,6 @@ ups_status ups_layout_make_points(const ups_layout_builder *builder, const char 
                            : ups_points_create(builder->arena, dims, of_sample, count, coordinates);
         (*points)[s]->own = *own;
     }
-    return UPS_OK;
-}
-
-/* How many points each sample has, where the file tells; NULL: as many as the axis is long. */
-static ups_status read_counts(const ups_layout_builder *builder, int64_t samples, int64_t count,
-                              const int64_t **distinct, ups_error *error) {
-    ups_numbers read;
-    *distinct = NULL;
-    if (ups_hdf5_kind_of(builder->file, "count") != UPS_HDF5_DATASET) return UPS_OK;
-    UPS_TRY(ups_hdf5_read_numbers(builder->file, "count", UPS_LAYOUT_MOST_NUMBERS, builder->arena, &read, error));
-    if (read.rank > 1) return UPS_OK; /* a field */
-    if (read.rank != 1 || read.shape[0] != samples)
-        return ups_fail(error, UPS_ERR_FORMAT,
-                        "%s: 'count' has shape %s, where fields have %lld samples; the number of points of each was "
-                        "expected, (sample)",
-                        builder->path, ups_layout_shape_text(builder->arena, read.rank, read.shape),
-                        (long long)samples);
-    int64_t *counts = UPS_ARENA_ARRAY(builder->arena, int64_t, samples);
-    for (int64_t s = 0; s < samples; s++) {
-        if (!(read.values[s] >= 1 && read.values[s] <= (double)count && read.values[s] == floor(read.values[s])))
-            return ups_fail(error, UPS_ERR_FORMAT,
-                            "%s: 'count' says that sample %lld has %.9g points; a whole number from 1 to %lld, which "
-                            "'points' has room for, was expected",
-                            builder->path, (long long)s, read.values[s], (long long)count);
-        counts[s] = (int64_t)read.values[s];
-    }
-    *distinct = counts;
     return UPS_OK;
 }
 
@@ -214,6 +187,38 @@ static ups_stored_array *map_numbers(const mesh *m, const char *name) {
     const ups_status status =
         ups_layout_map(m->builder, name, 1, UPS_ARRAY_MAX_RANK, "(sample, time, point)", &array, &why);
     return status == UPS_OK ? array : NULL;
+}
+
+/* How many points each sample has, where the file tells; NULL: as many as the axis is long. A field may be called
+ * `count`, too. */
+static ups_status read_counts(mesh *m, ups_error *error) {
+    const ups_layout_builder *builder = m->builder;
+    ups_numbers read;
+    ups_layout_part part;
+    int rank;
+    if (ups_hdf5_kind_of(builder->file, "count") != UPS_HDF5_DATASET) return UPS_OK;
+    const ups_stored_array *array = map_numbers(m, "count");
+    if (array && array->rank > 1 && tell_axes(m, array, &part)) return UPS_OK;
+    UPS_TRY(ups_hdf5_read_rank(builder->file, "count", builder->arena, &rank, error));
+    if (rank != 1 || (array && array->shape[0] != m->samples))
+        return ups_fail(error, UPS_ERR_FORMAT,
+                        "%s: 'count' has shape %s, where fields have %lld samples; the number of points of each was "
+                        "expected, (sample)",
+                        builder->path, array ? ups_layout_shape_text(builder->arena, array->rank, array->shape) : "()",
+                        (long long)m->samples);
+    UPS_TRY(ups_hdf5_read_numbers(builder->file, "count", UPS_LAYOUT_MOST_NUMBERS, builder->arena, &read, error));
+    int64_t *counts = UPS_ARENA_ARRAY(builder->arena, int64_t, m->samples);
+    for (int64_t s = 0; s < m->samples; s++) {
+        const double told = read.values[s];
+        if (!(told >= 1 && told <= (double)m->count && told == floor(told)))
+            return ups_fail(error, UPS_ERR_FORMAT,
+                            "%s: 'count' says that sample %lld has %.9g points; a whole number from 1 to %lld, which "
+                            "'points' has room for, was expected",
+                            builder->path, (long long)s, told, (long long)m->count);
+        counts[s] = (int64_t)told;
+    }
+    m->distinct = counts;
+    return UPS_OK;
 }
 
 /* The first dataset that can only be (sample, time, point): what all others are held against. */
@@ -334,13 +339,19 @@ static ups_status add_members(mesh *m, ups_points *const *points, bool own_point
 static ups_status read_places(mesh *m, const char *const *names, int64_t name_count, ups_numbers *read,
                               ups_error *error) {
     ups_layout_builder *builder = m->builder;
-    UPS_TRY(ups_layout_map(builder, "points", 2, 4, "(point, d), (sample, point, d) or (sample, time, point, d)",
-                           &m->places, error));
-    m->moving = m->places->rank == 4;
+    static const char meaning[] = "(point, d), (sample, point, d) or (sample, time, point, d)";
+    int rank;
+    UPS_TRY(ups_hdf5_read_rank(builder->file, "points", builder->arena, &rank, error));
+    if (rank != 2) UPS_TRY(ups_layout_map(builder, "points", 2, 4, meaning, &m->places, error)); /* fields, too */
+    m->moving = rank == 4;
     if (!m->moving) {
         UPS_TRY(ups_hdf5_read_numbers(builder->file, "points", UPS_LAYOUT_MOST_NUMBERS, builder->arena, read, error));
         return find_shape(m, read->shape[read->rank - 2], names, name_count, error);
     }
+    if (m->places->shape[3] > UPS_MAX_POINT_DIMS)
+        return ups_fail(error, UPS_ERR_FORMAT,
+                        "%s: 'points' has shape %s; (sample, time, point, d) with 1 to %d coordinates was expected",
+                        builder->path, ups_layout_shape_text(builder->arena, 4, m->places->shape), UPS_MAX_POINT_DIMS);
     m->samples = m->places->shape[0];
     m->times = m->places->shape[1];
     m->count = m->places->shape[2];
@@ -357,7 +368,7 @@ static ups_status describe(ups_layout_builder *builder, ups_error *error) {
     m->builder = builder;
     UPS_TRY(ups_hdf5_list(builder->file, "", builder->arena, &names, &name_count, error));
     UPS_TRY(read_places(m, names, name_count, &read, error));
-    if (read.rank == 3) UPS_TRY(read_counts(builder, m->samples, m->count, &m->distinct, error));
+    if (read.rank == 3) UPS_TRY(read_counts(m, error));
     UPS_TRY(ups_layout_make_points(builder, "points", &read, m->samples, m->count, m->distinct, &points, &own, error));
     for (int64_t s = 0; s < m->samples && m->moving; s++) points[s]->moving = true;
     if (own) add_places(m);

@@ -108,6 +108,22 @@ def test_numbers_of_two_types_are_one_task(tmp_path):
     must("train", configuration(tmp_path, "", files=["a.h5", "b.h5"], patch=[2]), "-q")
 
 
+@pytest.mark.parametrize("order", [["a.h5", "b.h5"], ["b.h5", "a.h5"]])
+def test_what_is_missing_is_missing_among_numbers_of_two_types(tmp_path, order):
+    """As HDF5 reads it by itself, which hands float32 out as float64 then."""
+    layout = "{fields: {u: {array: u, missing: -77}}, axes: [sample, time, x], time: t}"
+    for name, dtype in (("a.h5", "i2"), ("b.h5", "f8")):
+        with h5py.File(tmp_path / name, "w") as f:
+            u = np.arange(3 * TIMES * 8).reshape(3, TIMES, 8).astype(dtype)
+            u[1, 2, 3] = -77
+            f.create_dataset("u", data=u, chunks=(1, TIMES, 8), **({"scaleoffset": 0} if dtype == "i2" else {}))
+            f["t"] = np.arange(float(TIMES))
+    data = package.open([tmp_path / name for name in order], layout=layout)
+    for first in (0, 3):
+        assert [int(np.isnan(data[first + i]).sum()) for i in range(3)] == [0, 1, 0] and np.isnan(data[first + 1].squeeze()[2, 3])
+        assert np.nanmin(data[first + 1]) == 8 * TIMES
+
+
 def test_runs_of_other_files_are_compared_by_the_same_test_samples(tmp_path):
     """Whatever the largest sample of each run's files is."""
     write(tmp_path / "a.h5", [30] * 12, 30, 1)

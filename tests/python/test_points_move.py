@@ -76,6 +76,9 @@ def test_positions_alone_are_enough(tmp_path):
 @pytest.mark.parametrize("change, sentence", [
     ({"points": np.zeros((2, 3, 4, 5, 2), "f4")}, "'points' has rank 5"),
     ({"points": np.full((SAMPLES, TIMES, POINTS, 2), np.nan, "f4")}, "'points' has no number at point 0"),
+    ({"points": np.zeros((SAMPLES, TIMES, POINTS, 4), "f4")}, r"'points' has shape \(40, 9, 90, 4\); .* with 1 to 3 coordinates"),
+    ({"count": np.full((SAMPLES, TIMES), 30)}, r"'count' has shape \(40, 9\), where fields have 40 samples"),
+    ({"count": np.full((SAMPLES, 1), 30)}, r"'count' has shape \(40, 1\), where fields have 40 samples"),
     ({"t": np.arange(5.0)}, r"'t' has shape \(5\) where fields have 40 samples of 9 frames"),
     ({"x": np.zeros((SAMPLES, TIMES, POINTS), "f4")}, "'x' is a field, but the points of each sample are fields"),
 ])
@@ -126,3 +129,44 @@ def test_a_model_in_one_file_predicts_without_its_data(run, tmp_path):
         np.testing.assert_array_equal(predicted[..., 2], r["T"])
         order = np.random.default_rng(1).permutation(POINTS)
         np.testing.assert_array_equal(model.predict(first[:, order]), predicted[:, :, order])
+
+
+@pytest.mark.parametrize("first", ["still.h5", "moving.h5"])
+def test_a_task_may_have_points_that_move_and_points_that_stay(tmp_path, first):
+    """Rollouts of both say where each is in every frame."""
+    path = write(tmp_path / "moving.h5", samples=6)
+    with h5py.File(path) as f, h5py.File(tmp_path / "still.h5", "w") as still:
+        still["points"], still["t"], still["T"] = f["points"][:, 0], f["t"][:], f["T"][:]
+    files = [first, *({"still.h5", "moving.h5"} - {first})]
+    must("train", configuration(tmp_path, "", files=files, patch=[2]), "-q", "--set", "data.split.by=sample")
+    must("rollout", tmp_path / "run", "-o", tmp_path / "r.h5", "-q", "--split", "train", "-n", "9", "--png", tmp_path / "pictures")
+    moved = []
+    with h5py.File(tmp_path / "r.h5") as r:
+        for i, name in enumerate(r.attrs["ups.samples"].split(", ")):
+            sample = int(name.split("[")[1][:-1])
+            moved.append(np.abs(r["truth/points"][i, -1] - r["truth/points"][i, 0]).max() > 0)
+            with h5py.File(tmp_path / ("moving.h5" if moved[-1] else "still.h5")) as f:
+                expected = f["points"][sample] if moved[-1] else np.repeat(f["points"][sample][None], TIMES, 0)
+                np.testing.assert_array_equal(r["truth/points"][i], expected)
+    assert {False, True} == set(moved)
+
+
+@pytest.mark.parametrize("dims, count", [(1, None), (3, 60)])
+def test_they_move_in_any_number_of_dimensions(tmp_path, dims, count):
+    """With fewer points than there is room for, too, and pictures of what leaves the data's box."""
+    rng = np.random.default_rng(dims)
+    t, first = np.linspace(0, 0.5, TIMES), rng.random((12, 70, dims))
+    points = first[:, None] + t[None, :, None, None] * (first[:, None] - 0.5)
+    counts = rng.integers(count, 71, 12) if count else np.full(12, 70)
+    for i in range(12):
+        points[i, :, counts[i]:] = np.nan
+    with h5py.File(tmp_path / "data.h5", "w") as f:
+        f["points"], f["t"] = points.astype("f4"), t
+        if count:
+            f["count"] = counts
+    must("train", configuration(tmp_path, "data.h5", patch=[2]), "-q", "--set", "data.residency=encode")
+    must("rollout", tmp_path / "run", "-o", tmp_path / "r.h5", "-q", "--steps", "20", "--png", tmp_path / "pictures", "--animate", tmp_path / "pictures")
+    with h5py.File(tmp_path / "r.h5") as r:
+        for i, sample in enumerate(rows(r)):
+            np.testing.assert_array_equal(r["truth/points"][i, :, :counts[sample]], points[sample, :, :counts[sample]].astype("f4"))
+        assert np.isfinite(r["points"][:]).all() and r["points"].shape[1:] == (21, 70, dims)

@@ -10,12 +10,18 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* The file that a sentence names; the first, where it names none. */
+/* The file that a sentence names: of those whose names are in it the longest, since one may begin as another. The
+ * first, where it names none, as where patterns stand for files. */
 static unsigned file_in(const ups_task_config *task, const char *sentence) {
+    unsigned found = 0;
+    size_t longest = 0;
     for (unsigned f = 0; f < task->file_count; f++) {
-        if (strstr(sentence, task->files[f])) return f;
+        const size_t length = strlen(task->files[f]);
+        if (length <= longest || !strstr(sentence, task->files[f])) continue;
+        found = f;
+        longest = length;
     }
-    return 0;
+    return found;
 }
 
 /* What the files of each task say against it, where its layout stands, or the file. */

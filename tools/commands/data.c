@@ -145,15 +145,17 @@ static void describe_beginnings(const ups_source *source, json_t *facts) {
             "(data.split.by: index, which `auto` takes here); as tasks of their own they may not");
 }
 
-/* Points that lie anywhere: how many, whether all samples have the same, the box that holds the first sample's. */
-/* Of the first sample, but for how many points others have. */
+/* Points that lie anywhere: how many samples have, whether all have the same, whether any move, and the box that holds
+ * those of the first sample's first frame. */
 static json_t *describe_points(const ups_source *source, const ups_points *points) {
     int64_t least = points->distinct, most = least;
+    bool moving = points->moving;
     for (int64_t s = 1; s < source->count && points->own; s++) {
         ups_sample sample;
         ups_source_describe(source, s, &sample, NULL);
         if (sample.points->distinct < least) least = sample.points->distinct;
         if (sample.points->distinct > most) most = sample.points->distinct;
+        moving |= sample.points->moving;
     }
     json_t *box = json_object();
     for (int axis = 0; axis < points->dims; axis++) {
@@ -165,7 +167,7 @@ static json_t *describe_points(const ups_source *source, const ups_points *point
         json_object_set_new(box, points->names[axis], range_of(low, high));
     }
     return json_pack("{s:I, s:I, s:b, s:b, s:o, s:I, s:i}", "count", (json_int_t)most, "least", (json_int_t)least,
-                     "of_each_sample", (int)points->own, "moving", (int)points->moving, "box", box, "cells",
+                     "of_each_sample", (int)points->own, "moving", (int)moving, "box", box, "cells",
                      (json_int_t)points->cell_count, "corners", points->corners);
 }
 

@@ -82,6 +82,7 @@ static ups_status fill_nearest(const canvas *c, ups_error *error) {
     if (points->dims == 3) { /* the plane in the middle */
         double low = INFINITY, high = -INFINITY;
         for (int64_t p = 0; p < points->count; p++) {
+            if (!isfinite(place(points, p, 2))) continue;
             low = fmin(low, place(points, p, 2));
             high = fmax(high, place(points, p, 2));
         }
@@ -89,9 +90,10 @@ static ups_status fill_nearest(const canvas *c, ups_error *error) {
         level = 0.5 * (low + high);
     }
     const double reach = 1.5 * pow(volume / (double)points->distinct, 1.0 / points->dims);
-    const int64_t far_x = (int64_t)ceil(reach / c->cell[0]), far_y = (int64_t)ceil(reach / c->cell[1]);
+    const int64_t far_x = clamp(ceil(reach / c->cell[0]), c->width), far_y = clamp(ceil(reach / c->cell[1]), c->height);
     for (int64_t p = 0; p < points->count; p++) {
         const double x = place(points, p, 0), y = place(points, p, 1), off = place(points, p, 2) - level;
+        if (!isfinite(x) || !isfinite(y) || !isfinite(off)) continue;
         const int64_t i = clamp((x - c->low[0]) / c->cell[0], c->width);
         const int64_t j = clamp((y - c->low[1]) / c->cell[1], c->height);
         if (points->dims == 3 && fabs(off) > reach) continue;
@@ -123,14 +125,31 @@ static void take_places(const ups_task *task, const ups_points *points, const fl
 static void widen(const ups_points *points, double low[2], double high[2]) {
     for (int axis = 0; axis < 2; axis++) {
         for (int64_t p = 0; p < points->count; p++) {
+            if (!isfinite(place(points, p, axis))) continue; /* of a prediction that is none any more */
             low[axis] = fmin(low[axis], place(points, p, axis));
             high[axis] = fmax(high[axis], place(points, p, axis));
         }
     }
 }
 
-/* Square cells, LONGEST_SIDE along the longer side of the box that holds all points, where they move in all frames of
- * the data. Points on a line have one row. */
+/* Takes the box further to where a prediction has points that move, by half its sides at most. */
+static void follow(const ups_rollouts *rollouts, const ups_rollout *rollout, canvas *c, double *coordinates,
+                   double low[2], double high[2]) {
+    const int64_t elements = rollouts->points * rollouts->task->geometry.channels;
+    double seen_low[2] = {INFINITY, INFINITY}, seen_high[2] = {-INFINITY, -INFINITY};
+    for (int64_t f = 0; f < rollouts->frames; f++) {
+        take_places(rollouts->task, &c->points, rollout->prediction + f * elements, coordinates);
+        widen(&c->points, seen_low, seen_high);
+    }
+    for (int axis = 0; axis < 2; axis++) {
+        const double side = high[axis] - low[axis];
+        low[axis] = fmax(fmin(low[axis], seen_low[axis]), low[axis] - 0.5 * side);
+        high[axis] = fmin(fmax(high[axis], seen_high[axis]), high[axis] + 0.5 * side);
+    }
+}
+
+/* Square cells, LONGEST_SIDE along the longer side of the box that holds all points, where they move in all frames.
+ * Points on a line have one row. */
 static ups_status cover(const ups_rollouts *rollouts, const ups_rollout *rollout, double *coordinates, canvas *c,
                         ups_error *error) {
     double low[2] = {INFINITY, INFINITY}, high[2] = {-INFINITY, -INFINITY}, longest = 0;
@@ -142,6 +161,7 @@ static ups_status cover(const ups_rollouts *rollouts, const ups_rollout *rollout
         take_places(rollouts->task, &c->points, rollout->truth + f * elements, coordinates);
         widen(&c->points, low, high);
     }
+    if (c->points.moving) follow(rollouts, rollout, c, coordinates, low, high);
     for (int axis = 0; axis < 2; axis++) {
         longest = fmax(longest, high[axis] - low[axis]);
         c->low[axis] = low[axis];

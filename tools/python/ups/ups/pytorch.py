@@ -1099,7 +1099,9 @@ class Surrogate(nn.Module):
         return torch.as_tensor(values).to(like.device, like.dtype)
 
     def encode(self, fields, task=None):
-        """Latents (B, tokens, dim) of fields (B, *grid, channels) in physical units; further axes before the grid's stay, as in (B, time, *grid, channels)."""
+        """Latents (B, tokens, dim) of fields (B, *grid, channels) in physical units; further axes before the grid's stay, as in (B, time, *grid, channels).
+        The last of them is time: where each sample has points of its own, all frames have the order of the first one's, so that frames of one trajectory
+        whose points move go in together."""
         task, fields = self.task(task), self.numbers(fields)
         wanted, domain = (*task.grid, len(task.channels)), self.domains[task.name]
         if domain.coordinates is not None and fields.ndim > 2 and 0 < fields.shape[-2] <= task.grid[0]:
