@@ -1,18 +1,11 @@
 """Points that move: their coordinates are fields that change in time, rollouts predict where they go, and pictures show values there."""
 
-import os
-import sys
-
 import h5py
 import numpy as np
 import pytest
 
-from commands import TREE, dump, must, one_sentence, program, told, ups
+from commands import dump, must, one_sentence, told, ups
 from test_points import configuration
-
-os.environ["UPS_LIBRARY"] = program("libups.so")
-sys.path.insert(0, str(TREE / "tools/python/ups"))
-import ups as package  # noqa: E402
 
 SAMPLES, TIMES, POINTS = 40, 9, 90
 
@@ -115,20 +108,6 @@ def test_pictures_are_drawn(run):
     assert len(list((run / "pictures").glob("*.png"))) >= count
     must("report", run / "run", "-q", "-o", run / "page.html")
     must("cache", "inspect", run / "run" / "cache", "--html", run / "cache.html", "-q")
-
-
-def test_a_model_in_one_file_predicts_without_its_data(run, tmp_path):
-    """`ups rollout` of the run, bit for bit, and whatever order points come in."""
-    must("export", run / "run", "-o", tmp_path / "model.safetensors", "-q")
-    model = package.Model.load(tmp_path / "model.safetensors")
-    with h5py.File(run / "r.h5") as r, h5py.File(run / "data.h5") as f:
-        of = rows(r)
-        first = np.concatenate([f["points"][:][of][:, 0], f["T"][:][of][:, 0, :, None]], -1)
-        predicted = model.predict(first)
-        np.testing.assert_array_equal(predicted[..., :2], r["points"])
-        np.testing.assert_array_equal(predicted[..., 2], r["T"])
-        order = np.random.default_rng(1).permutation(POINTS)
-        np.testing.assert_array_equal(model.predict(first[:, order]), predicted[:, :, order])
 
 
 @pytest.mark.parametrize("first", ["still.h5", "moving.h5"])
