@@ -259,8 +259,8 @@ static void files_that_do_not_belong_together_are_refused_with_the_difference(vo
     assert_fails(ups_layout_open_many(paths, 2, NULL, &source, &error), UPS_ERR_FORMAT, error, "one layout");
     write_tensor_file(paths[1], &forms[0], 3, 4, 24);
     assert_fails(ups_layout_open_many(paths, 2, NULL, &source, &error), UPS_ERR_FORMAT, error,
-                 "d.h5 has grid (24), 4 frames");
-    assert_contains(error.message, "c_Nu0.1.h5 has grid (20), 4 frames");
+                 "d.h5 has grid (24) and 4 frames");
+    assert_contains(error.message, "c_Nu0.1.h5 has grid (20) and 4 frames");
     const char *seeds[] = {scratch("e.h5"), scratch("f.h5")};
     write_seed_file(seeds[0], &forms[0], 2, 4, 8, 1);
     write_seed_file(seeds[1], &forms[0], 2, 4, 8, 3);
