@@ -28,6 +28,15 @@ def triangles(places):
     return np.stack([np.arange(len(places) - 2), np.arange(1, len(places) - 1), np.arange(2, len(places))], -1).astype("i4")
 
 
+def save(path, data):
+    """Datasets by name, but for those that are None."""
+    with h5py.File(path, "w") as f:
+        for name, values in data.items():
+            if values is not None:
+                f[name] = values
+    return path
+
+
 def write(path, own, dims=2, **change):
     """A file of the layout `points`; `change` replaces datasets, or leaves them out where it is None."""
     rng = np.random.default_rng(dims)
@@ -38,11 +47,7 @@ def write(path, own, dims=2, **change):
     if not own:
         data |= {"cells": triangles(places), "wall": (places[:, 0] - 0.5).astype("f4"), "force": rng.random((SAMPLES, POINTS, 2)).astype("f4"),
                  "odd": np.arange(7.0)}
-    with h5py.File(path, "w") as f:
-        for name, values in (data | change).items():
-            if values is not None:
-                f[name] = values
-    return path
+    return save(path, data | change)
 
 
 def channels_of(f, i):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from commands import dump, must, one_sentence, told, ups
-from test_points import configuration, waves
+from test_points import configuration, save, waves
 
 TIMES, COUNTS = 7, [3, 40, 17]
 
@@ -21,11 +21,7 @@ def write(path, counts, room, seed, **change):
         points[i, :count] = rng.random((count, 2))
         u[i, :, :count] = waves(points[i, :count], t, rng)
     data = {"points": points, "t": t, "u": u, "count": np.array(counts)} | change
-    with h5py.File(path, "w") as f:
-        for name, values in data.items():
-            if values is not None:
-                f[name] = values
-    return path
+    return save(path, data)
 
 
 @pytest.fixture(scope="module")

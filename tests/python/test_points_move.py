@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from commands import dump, must, one_sentence, told, ups
-from test_points import configuration
+from test_points import configuration, save
 
 SAMPLES, TIMES, POINTS = 40, 9, 90
 
@@ -20,11 +20,7 @@ def write(path, samples=SAMPLES, seed=0, **change):
     turn = np.exp(-4 * radius**2)[:, None] * t[None, :, None] + np.arctan2(first[..., 1], first[..., 0])[:, None]
     points = radius[:, None, :, None] * np.stack([np.cos(turn), np.sin(turn)], -1) + [3.0, 1.0]
     data = {"points": points.astype("f4"), "t": t, "T": (heat[:, None] * np.exp(-t[:, None])).astype("f4")} | change
-    with h5py.File(path, "w") as f:
-        for name, values in data.items():
-            if values is not None:
-                f[name] = values
-    return path
+    return save(path, data)
 
 
 @pytest.fixture(scope="module")

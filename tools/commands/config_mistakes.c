@@ -24,24 +24,24 @@ static unsigned file_in(const ups_task_config *task, const char *sentence) {
     return found;
 }
 
-/* What the files of each task say against it, where its layout stands, or the file. */
+/* What the files of each task say against it, where its layout stands, or the file; else what its network does. */
 static void open_data(const ups_run_config *config, ups_config_mistakes *mistakes) {
+    ups_tasks *tasks = NULL;
+    ups_error error;
+    if (ups_tasks_open(config, &tasks, &error) == UPS_OK) {
+        if (ups_networks_check(config, tasks, &error) != UPS_OK)
+            ups_config_mistakes_disagree(mistakes, "model", NULL, "%s", error.message);
+        ups_tasks_close(tasks);
+        return;
+    }
     for (unsigned t = 0; t < config->task_count; t++) {
         char key[64];
-        ups_error error;
         if (ups_task_try(config, (int)t, &error) == UPS_OK) continue;
         const bool of_layout = strstr(error.message, ": layout.") && ups_mapping_is_given(&config->tasks[t].layout);
         if (of_layout) snprintf(key, sizeof key, "tasks[%u].layout", t);
         if (!of_layout) snprintf(key, sizeof key, "tasks[%u].files[%u]", t, file_in(&config->tasks[t], error.message));
         ups_config_mistakes_disagree(mistakes, key, NULL, "%s", error.message);
     }
-    if (mistakes->count > 0) return;
-    ups_tasks *tasks = NULL;
-    ups_error error;
-    ups_status status = ups_tasks_open(config, &tasks, &error);
-    if (status == UPS_OK) status = ups_networks_check(config, tasks, &error);
-    if (status != UPS_OK) ups_config_mistakes_disagree(mistakes, "model", NULL, "%s", error.message);
-    ups_tasks_close(tasks);
 }
 
 ups_status ups_look_for_mistakes(const ups_arguments *arguments, const char *path, ups_config_paths paths,
