@@ -317,14 +317,15 @@ static bool write_moving_places(hid_t place, const ups_rollouts *rollouts, bool 
     float *places = malloc((size_t)((rollouts->count * frames + 1) * points * dims) * sizeof *places), *to = places;
     if (!places) return false;
     float *frame = places + rollouts->count * frames * points * dims;
-    int64_t channel[UPS_MAX_POINT_DIMS];
+    int64_t channel[UPS_MAX_POINT_DIMS] = {0};
     for (int64_t a = 0; a < dims; a++) channel[a] = ups_field_channel(task, rollouts->list[0].sample.points->names[a]);
     for (int64_t i = 0; i < rollouts->count; i++) {
         const ups_rollout *rollout = &rollouts->list[i];
         const ups_points *of = rollout->sample.points;
         const float *from = truth ? rollout->truth : rollout->prediction;
         for (int64_t f = 0; f < frames; f++, to += points * dims, from += points * channels) {
-            for (int64_t k = 0; k < points * dims; k++) frame[k] = from[k / dims * channels + channel[k % dims]];
+            for (int64_t k = 0; k < points; k++)
+                for (int64_t a = 0; a < dims; a++) frame[k * dims + a] = from[k * channels + channel[a]];
             ups_points_unsort(of, dims, sizeof *to, frame, to);
         }
     }
