@@ -30,6 +30,7 @@ typedef enum ups_channel_order {
 typedef struct ups_sample {
     const char *name;                /* as a person would say it: "tensor[7]", "0007" */
     int64_t times;                   /* frames */
+    int64_t first_frame;             /* where it begins in its trajectory: not 0 where that is cut into segments */
     int64_t channels;                /* fields, or a latent's dim */
     int dims;                        /* grid axes in use: 1, 2 or 3 */
     int64_t grid[UPS_MAX_GRID_DIMS]; /* points along each, slowest first, as stored (PDEBench: x, y, z); unused ones are

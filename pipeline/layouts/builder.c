@@ -239,6 +239,24 @@ ups_status ups_layout_read_optional_coordinate(ups_layout_builder *builder, cons
     return ups_layout_read_coordinate(builder, name, length, 0, values, error);
 }
 
+ups_status ups_layout_cut(ups_layout_builder *builder, int64_t first, ups_error *error) {
+    const int64_t segment = builder->segment;
+    for (int64_t m = first; m < builder->member_count && segment > 0; m++) {
+        ups_layout_member *member = &builder->members[m];
+        const int64_t times = member->sample.times;
+        if (times < segment)
+            return ups_fail(error, UPS_ERR_FORMAT,
+                            "%s: its trajectories have %lld frames, too few for a segment of %lld; choose shorter ones",
+                            builder->path, (long long)times, (long long)segment);
+        member->stored_times = times;
+        member->segments = times / segment;
+        member->sample.times = segment;
+        if (__builtin_mul_overflow(member->samples, member->segments, &member->samples))
+            member->samples = INT64_MAX; /* which no source has */
+    }
+    return UPS_OK;
+}
+
 const char *ups_layout_name_of_file(const ups_layout_builder *builder) {
     char *path = ups_arena_strdup(builder->arena, builder->path);
     for (size_t length = strlen(path); length > 1 && path[length - 1] == '/';) path[--length] = '\0';

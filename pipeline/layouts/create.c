@@ -264,17 +264,29 @@ static ups_status give_places(const ups_layout_builder *builder, ups_layout_sour
 }
 
 static void name_samples(ups_layout_source *source) {
+    enum { ROOM = 24, SEGMENT_ROOM = 64 }; /* "trajectory[9999999]"; "[9999999][1000000:1000100]" */
     source->names = UPS_ARENA_ARRAY(source->arena, const char *, source->member_count);
+    source->name_room = ROOM;
     for (int64_t m = 0; m < source->member_count; m++) {
         const ups_layout_member *member = &source->members[m];
-        if (!member->numbered) {
+        const int64_t room = (int64_t)strlen(member->name) + SEGMENT_ROOM;
+        if (member->segments > 1 && room > source->name_room) source->name_room = room;
+    }
+    for (int64_t m = 0; m < source->member_count; m++) {
+        const ups_layout_member *member = &source->members[m];
+        const int64_t segments = member->segments > 0 ? member->segments : 1, times = member->sample.times;
+        if (!member->numbered && segments == 1) {
             source->names[m] = member->name;
             continue;
         }
-        char *names = UPS_ARENA_ARRAY(source->arena, char, UPS_LAYOUT_NAME_ROOM * member->samples);
+        char *names = UPS_ARENA_ARRAY(source->arena, char, source->name_room * member->samples);
         for (int64_t i = 0; i < member->samples; i++) {
-            snprintf(names + i * UPS_LAYOUT_NAME_ROOM, UPS_LAYOUT_NAME_ROOM, "%s[%lld]", member->name,
-                     (long long)(member->first_row + i));
+            char row[24] = "", frames[48] = "";
+            const int64_t start = i % segments * times;
+            if (member->numbered) snprintf(row, sizeof row, "[%lld]", (long long)(member->first_row + i / segments));
+            if (segments > 1)
+                snprintf(frames, sizeof frames, "[%lld:%lld]", (long long)start, (long long)(start + times));
+            snprintf(names + i * source->name_room, (size_t)source->name_room, "%s%s%s", member->name, row, frames);
         }
         source->names[m] = names;
     }
@@ -320,8 +332,9 @@ static bool size_fits(const ups_sample *sample) {
 static ups_status check_times(const ups_layout_source *source, int64_t number, ups_error *error) {
     const ups_layout_member *member = &source->members[number];
     const double *time = member->sample.time;
-    if (number > 0 && member[-1].sample.time == time && member[-1].sample.times == member->sample.times) return UPS_OK;
-    for (int64_t t = 1; t < member->sample.times; t++) {
+    const int64_t times = ups_layout_member_times(member);
+    if (number > 0 && member[-1].sample.time == time && ups_layout_member_times(&member[-1]) == times) return UPS_OK;
+    for (int64_t t = 1; t < times; t++) {
         if (time[t] > time[t - 1]) continue;
         return ups_fail(
             error, UPS_ERR_FORMAT,
@@ -348,7 +361,7 @@ static bool is_as_stored(const ups_layout_member *member) {
         if (array->shape[axis] > 1 && strides[axis] != dense) return false;
         dense *= array->shape[axis];
     }
-    return dense == sample->times * ups_sample_frame_elements(sample);
+    return dense == ups_layout_member_times(member) * ups_sample_frame_elements(sample);
 }
 
 ups_status ups_layout_source_create(ups_layout_builder *builder, const ups_layout *layout, const ups_layout_file *files,
@@ -371,9 +384,10 @@ ups_status ups_layout_source_create(ups_layout_builder *builder, const ups_layou
     for (int64_t m = 0; m < source->member_count; m++) {
         source->members[m].first = count;
         if (source->members[m].samples > UPS_LAYOUT_MAX_SAMPLES - count)
-            return ups_fail(error, UPS_ERR_UNSUPPORTED,
-                            "%s: more than %d samples; is its first axis really the sample?",
-                            paths[source->members[m].parts[0].array->file], UPS_LAYOUT_MAX_SAMPLES);
+            return ups_fail(error, UPS_ERR_UNSUPPORTED, "%s: more than %d samples; %s",
+                            paths[source->members[m].parts[0].array->file], UPS_LAYOUT_MAX_SAMPLES,
+                            source->members[m].segments > 1 ? "cut its trajectories into longer segments"
+                                                            : "is its first axis really the sample?");
         if (!size_fits(&source->members[m].sample))
             return ups_fail(error, UPS_ERR_FORMAT,
                             "%s: a sample of it claims more values than memory has addresses; the file is damaged",

@@ -44,6 +44,10 @@ typedef struct ups_layout_options {
     /* Points that lie anywhere (pipeline/points.h) stay in the order of the file: for whoever does not train on them.
      */
     bool points_as_stored;
+    /* Cuts every trajectory into as many segments of so many frames as it has, each a sample of its own, one after the
+     * other; what is left over at its end is left out. UPS_ERR_FORMAT of a trajectory with fewer. 0: they stay whole.
+     */
+    int64_t segment;
 } ups_layout_options;
 
 /* Opens one file. UPS_ERR_FORMAT when it is no layout we know, saying what was found and what was looked for. */
@@ -68,6 +72,9 @@ const char *ups_layout_input(const ups_source *source, int64_t index);
 /* … and which stored arrays sample `index` is put together from; returns how many, at most UPS_LAYOUT_MAX_ARRAYS. */
 #define UPS_LAYOUT_MAX_ARRAYS 64
 int ups_layout_arrays(const ups_source *source, int64_t index, const ups_stored_array **arrays);
+
+/* … how many frames the trajectory of sample `index` has in its file, where that is cut into segments, too. */
+int64_t ups_layout_stored_times(const ups_source *source, int64_t index);
 
 /* What happens at the domain's boundary in sample `index`, in words: "periodic", "outgoing", "not said"; and what the
  * file has that the source does not show, or NULL. */

@@ -112,7 +112,9 @@ static ups_status check_geometry(const ups_layout_builder *builder, int64_t firs
     return ups_fail(error, UPS_ERR_FORMAT,
                     "%s has %s, but %s has %s; files of one task must agree: put these into tasks of their own%s",
                     builder->path, geometry_text(builder->arena, other), first_path, geometry_text(builder->arena, one),
-                    one->points && other->points ? ", or give each sample its points (docs/points.md)" : "");
+                    one->times != other->times ? ", or cut their trajectories into segments of one length (`segment`)"
+                    : one->points && other->points ? ", or give each sample its points (docs/points.md)"
+                                                   : "");
 }
 
 static void close_hdf5(void *handle) {
@@ -174,6 +176,7 @@ static ups_status add_file(ups_layout_builder *builder, const char *path, const 
     builder->path = path;
     builder->through_library = options && options->through_library;
     builder->points_as_stored = options && options->points_as_stored;
+    builder->segment = options ? options->segment : 0;
     builder->mapping = options ? options->mapping : NULL;
     *file = (ups_layout_file){.path = path};
     int64_t first = builder->member_count;
@@ -181,6 +184,7 @@ static ups_status add_file(ups_layout_builder *builder, const char *path, const 
                              : look_for_layout(builder, root, file, layout, first_path, error));
     for (int64_t m = first; m < builder->member_count; m++)
         ups_pde_parameters_from_path(&builder->members[m].found, path);
+    UPS_TRY(ups_layout_cut(builder, first, error));
     return first > 0 ? check_geometry(builder, first, first_path, error) : UPS_OK;
 }
 

@@ -19,7 +19,18 @@ static int64_t find_member(const ups_layout_source *source, int64_t index) {
 }
 
 static const char *sample_name(const ups_layout_source *source, int64_t member, int64_t index) {
-    return source->names[member] + (index - source->members[member].first) * UPS_LAYOUT_NAME_ROOM;
+    return source->names[member] + (index - source->members[member].first) * source->name_room;
+}
+
+/* Which row of the member's arrays a sample is of, and the stored frame that it begins with. */
+typedef struct place {
+    int64_t row, frame;
+} place;
+
+static place find_place(const ups_layout_member *member, int64_t index) {
+    const int64_t number = index - member->first;
+    if (member->segments == 0) return (place){number, 0};
+    return (place){number / member->segments, number % member->segments * member->sample.times};
 }
 
 ups_status ups_layout_source_describe(const ups_source *head, int64_t index, ups_sample *sample, ups_error *error) {
@@ -27,7 +38,13 @@ ups_status ups_layout_source_describe(const ups_source *head, int64_t index, ups
     int64_t member = find_member(source, index);
     *sample = source->members[member].sample;
     sample->name = sample_name(source, member, index);
+    sample->first_frame = find_place(&source->members[member], index).frame;
+    sample->time += sample->first_frame;
     return UPS_OK;
+}
+
+int64_t ups_layout_member_times(const ups_layout_member *member) {
+    return member->segments > 0 ? member->stored_times : member->sample.times;
 }
 
 /* The stored axis that is number `axis` in the order of ups_layout_part. */
@@ -48,16 +65,17 @@ bool ups_layout_part_region(const ups_layout_member *member, const ups_layout_pa
         region->start[last] = part->first_component;
         region->count[last] = part->components;
     }
+    const place at = find_place(member, index);
     *first_frame = frames.start;
     if (part->by_sample) {
-        region->start[ups_layout_stored_axis(part, 0)] = member->first_row + index - member->first;
+        region->start[ups_layout_stored_axis(part, 0)] = member->first_row + at.row;
         region->count[ups_layout_stored_axis(part, 0)] = 1;
     }
     if (part->by_time) {
-        region->start[ups_layout_stored_axis(part, part->by_sample)] = frames.start;
+        region->start[ups_layout_stored_axis(part, part->by_sample)] = at.frame + frames.start;
         region->count[ups_layout_stored_axis(part, part->by_sample)] = frames.count;
-    } else if (part->first_frame > frames.start) {
-        *first_frame = part->first_frame;
+    } else if (part->first_frame > at.frame + frames.start) {
+        *first_frame = part->first_frame - at.frame;
     }
     return *first_frame < frames.start + frames.count;
 }
@@ -258,6 +276,11 @@ const char *ups_layout_left_out(const ups_source *source) {
 const char *ups_layout_boundary(const ups_source *head, int64_t index) {
     const ups_layout_source *source = (const ups_layout_source *)head;
     return source->members[find_member(source, index)].boundary;
+}
+
+int64_t ups_layout_stored_times(const ups_source *head, int64_t index) {
+    const ups_layout_source *source = (const ups_layout_source *)head;
+    return ups_layout_member_times(&source->members[find_member(source, index)]);
 }
 
 int ups_layout_arrays(const ups_source *head, int64_t index, const ups_stored_array **arrays) {

@@ -36,6 +36,8 @@ typedef struct ups_layout_member {
     ups_sample sample;      /* of all its samples, but for the name; parameters too */
     int64_t stored_points;  /* entries of its arrays along the axis of points, where samples have more places than that
                                (points.h); 0: as many */
+    int64_t stored_times;   /* frames of its arrays, where they are cut into segments; 0: as many as samples have */
+    int64_t segments;       /* of each row; 0: it is not cut */
     const char *name;       /* "0007", or "tensor" */
     bool numbered;          /* the name is followed by the row: "tensor[7]" */
     int64_t first, samples; /* numbers in the source */
@@ -62,6 +64,7 @@ typedef struct ups_layout_builder {
     ups_arrays *arrays;  /* the same, where there is a mapping */
     const ups_mapping *mapping;
     bool through_library, points_as_stored;
+    int64_t segment;     /* see ups_layout_options */
     uint32_t file_index; /* in `files` */
     const char *const *channel_names;
     int64_t channels; /* 0 until the first member */
@@ -163,6 +166,9 @@ ups_status ups_layout_read_optional_coordinate(ups_layout_builder *builder, cons
 
 /* "run7" of "/data/run7.nc", in the arena. */
 const char *ups_layout_name_of_file(const ups_layout_builder *builder);
+
+/* Cuts the trajectories of the members from `first` on into segments. */
+ups_status ups_layout_cut(ups_layout_builder *builder, int64_t first, ups_error *error);
 
 /* A shape as people write it: "(10, 101, 1024)". */
 const char *ups_layout_shape_text(ups_arena *arena, int rank, const int64_t *shape);

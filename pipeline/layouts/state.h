@@ -11,8 +11,9 @@ typedef struct ups_layout_source {
     const char *left_out;
     ups_layout_member *members;
     int64_t member_count;
-    const char **names; /* (members): name of each member's first sample; those of one member lie UPS_LAYOUT_NAME_ROOM
-                           bytes apart */
+    const char *
+        *names; /* (members): name of each member's first sample; those of one member lie name_room bytes apart */
+    int64_t name_room;
     ups_layout_file *files; /* (file_count) that were opened */
     int64_t file_count;
     ups_shared_chunks **shared; /* (shared_count) of the arrays whose chunks span samples */
@@ -22,7 +23,8 @@ typedef struct ups_layout_source {
     uint64_t memory_bytes;  /* of arrays that are inflated into memory, once they are read */
 } ups_layout_source;
 
-enum { UPS_LAYOUT_NAME_ROOM = 24 }; /* "trajectory[9999999]" and to spare */
+/* Frames of a member's trajectories as they are stored. */
+int64_t ups_layout_member_times(const ups_layout_member *member);
 
 /* The stored axis that is number `axis` in the order of ups_layout_part. */
 int ups_layout_stored_axis(const ups_layout_part *part, int axis);

@@ -8,13 +8,13 @@
 #include "train/config/load.h"
 #include "train/data/tasks.h"
 
-enum { SAMPLES = 20, FRAMES = 4, POINTS = 16 };
+enum { SAMPLES = 20, FRAMES = 4, POINTS = 16, LONG = 41 };
 
 static void ok(ups_status status, const ups_error *error) {
     if (status != UPS_OK) fail_msg("%s", error->message);
 }
 
-static void generate(const char *name, const char *beta, uint64_t seed, int64_t samples) {
+static void generate(const char *name, const char *beta, uint64_t seed, int64_t samples, int64_t frames) {
     ups_error error;
     ups_datagen_request request = {.solver = ups_solver_find("advection1d"),
                                    .samples = samples,
@@ -23,7 +23,7 @@ static void generate(const char *name, const char *beta, uint64_t seed, int64_t 
                                    .replace = true};
     ups_solver_setup_begin(request.solver, &request.setup);
     request.setup.resolution = POINTS;
-    request.setup.steps = FRAMES;
+    request.setup.steps = frames;
     request.setup.seed = seed;
     ok(ups_solver_set(request.solver, &request.setup, beta, &error), &error);
     ups_datagen_result result;
@@ -32,10 +32,12 @@ static void generate(const char *name, const char *beta, uint64_t seed, int64_t 
 
 static int make_data(void **state) {
     if (make_scratch(state) != 0) return -1;
-    generate("slow.h5", "beta=0.4", 1, SAMPLES);
-    generate("fast.h5", "beta=1.0", 1, SAMPLES);
-    generate("other.h5", "beta=1.0", 2, SAMPLES);
-    generate("short.h5", "beta=2.0", 1, SAMPLES / 2);
+    generate("slow.h5", "beta=0.4", 1, SAMPLES, FRAMES);
+    generate("fast.h5", "beta=1.0", 1, SAMPLES, FRAMES);
+    generate("other.h5", "beta=1.0", 2, SAMPLES, FRAMES);
+    generate("short.h5", "beta=2.0", 1, SAMPLES / 2, FRAMES);
+    generate("long.h5", "beta=0.4", 3, 1, LONG);
+    generate("longer.h5", "beta=0.4", 4, 1, 2 * LONG);
     return 0;
 }
 
@@ -186,6 +188,70 @@ static void test_files_are_for_tests_alone(void **state) {
     close_task(&o);
 }
 
+/* Samples of a split, as text. */
+static const char *list_of(const ups_sample_splits *splits, ups_split split) {
+    static char text[400];
+    size_t length = 0;
+    text[0] = '\0';
+    for (int64_t i = 0; i < splits->count[split] && length < sizeof text - 30; i++)
+        length += (size_t)snprintf(text + length, sizeof text - length, "%s%lld", i ? " " : "",
+                                   (long long)splits->samples[split][i]);
+    return text;
+}
+
+/* The datagen of LONG steps writes a frame more: 42 are ten segments of 4, and two frames are left over. */
+static void a_single_trajectory_in_segments_is_split_by_time(void **state) {
+    const struct {
+        const char *files, *split, *train, *validation, *test;
+    } cases[] = {
+        {"files: [long.h5]\n    segment: 4", "by: auto", "0 1 2 3 4 5 6 7", "8", "9"},
+        {"files: [long.h5]\n    segment: 4", "train: 0.7, test: last 20%", "0 1 2 3 4 5 6", "7", "8 9"},
+        {"files: [long.h5]\n    segment: 4", "train: 0.7, test: first 20%", "3 4 5 6 7 8 9", "2", "0 1"},
+        {"files: [long.h5]\n    segment: 4", "train: 1, validation: 0, test: 0", "0 1 2 3 4 5 6 7 8 9", "", ""},
+        {"files: [long.h5]\n    segment: 4\n    max_samples: 5", "by: auto", "0 1 2", "3", "4"},
+        {"files: [long.h5]\n    segment: 4\n    test_files: [longer.h5]\n    max_samples: 12", "by: time",
+         "0 1 2 3 4 5 6 7 8", "9", "10 11"},
+        {"files: [long.h5, longer.h5]\n    segment: 8", "by: time", "0 1 2 5 6 7 8 9 10 11 12", "3 13", "4 14"},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        opened o = open_task(cases[c].files, cases[c].split);
+        assert_string_equal(list_of(o.splits, UPS_SPLIT_TRAIN), cases[c].train);
+        assert_string_equal(list_of(o.splits, UPS_SPLIT_VALIDATION), cases[c].validation);
+        assert_string_equal(list_of(o.splits, UPS_SPLIT_TEST), cases[c].test);
+        close_task(&o);
+    }
+}
+
+/* Those that stay whole and those in segments are in the same splits. */
+static void segments_of_a_trajectory_stay_together(void **state) {
+    static const char *const splits[] = {"by: auto", "by: sample", "by: index", "train: 0.7, test: first 20%",
+                                         "train: 0.7, test: last 20%"};
+    for (size_t c = 0; c < sizeof splits / sizeof *splits; c++) {
+        opened whole = open_task("files: [slow.h5, fast.h5]", splits[c]);
+        opened cut = open_task("files: [slow.h5, fast.h5]\n    segment: 2", splits[c]);
+        for (int s = 0; s < UPS_SPLIT_COUNT; s++) {
+            assert_int_equal(cut.splits->count[s], 2 * whole.splits->count[s]);
+            for (int64_t i = 0; i < cut.splits->count[s]; i++)
+                assert_int_equal(cut.splits->samples[s][i], 2 * whole.splits->samples[s][i / 2] + i % 2);
+        }
+        close_task(&whole), close_task(&cut);
+    }
+}
+
+static void by_time_wants_segments(void **state) {
+    opened o = {0};
+    ups_error error;
+    assert_int_equal(try_open("files: [long.h5]", "by: time", &o, &error), UPS_ERR_CONFIG);
+    assert_contains(error.message, "its key `segment` cuts them");
+    ups_run_config_free(o.config);
+}
+
+static void what_holds_out_nothing_is_told_of_segments(void **state) {
+    opened o = open_task("files: [long.h5]", "by: auto");
+    assert_contains(warning_of(&o), "shorter segments of a long trajectory (tasks[].segment)");
+    close_task(&o);
+}
+
 static void shares_that_are_none_are_refused(void **state) {
     static const char *const wrong[] = {"middle 10%", "first", "10%%", "1.5", "first -0.1", "a tenth"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -209,6 +275,10 @@ int main(void) {
         cmocka_unit_test(by_index_wants_files_of_equal_length),
         cmocka_unit_test(test_samples_may_be_the_first_or_the_last_of_each_file),
         cmocka_unit_test(test_files_are_for_tests_alone),
+        cmocka_unit_test(a_single_trajectory_in_segments_is_split_by_time),
+        cmocka_unit_test(segments_of_a_trajectory_stay_together),
+        cmocka_unit_test(by_time_wants_segments),
+        cmocka_unit_test(what_holds_out_nothing_is_told_of_segments),
         cmocka_unit_test(shares_that_are_none_are_refused),
     };
     return cmocka_run_group_tests_name("splits", tests, make_data, remove_scratch);

@@ -37,7 +37,7 @@ typedef struct family {
     ups_sample shape; /* of its pointers none is kept */
     bool scattered;   /* its points lie anywhere */
     bool own_points;  /* and each sample has its own */
-    int64_t samples, patch[UPS_MAX_GRID_DIMS];
+    int64_t samples, segment, patch[UPS_MAX_GRID_DIMS];
     char **files;
     int file_count;
 } family;
@@ -157,6 +157,13 @@ static void choose_patches(family *f) {
     }
 }
 
+/* A single trajectory is cut into segments, the last of which are held out: ten, or twenty where they are long. */
+static void choose_segment(family *f) {
+    enum { FEW = 10, MANY = 20, LONG = 50, SHORTEST = 4 };
+    const int64_t times = f->shape.times;
+    f->segment = f->samples > 1 || times < FEW * SHORTEST ? 0 : times / (times / MANY >= LONG ? MANY : FEW);
+}
+
 static ups_status add_file(survey *s, char *path, int most, ups_error *error) {
     ups_source *source = NULL;
     ups_sample shape;
@@ -193,6 +200,7 @@ static ups_status add_file(survey *s, char *path, int most, ups_error *error) {
         }
         f->files[f->file_count++] = path;
         f->samples += source->count;
+        choose_segment(f);
         s->bytes += (double)source->count * (double)source->limits.decoded_bytes;
     }
     ups_source_close(source);
@@ -297,6 +305,7 @@ static void add_tasks(const survey *s, ups_yaml *root, const char *data_root) {
         bool same = true;
         for (int a = 1; a < f->shape.dims; a++) same = same && f->patch[a] == f->patch[0];
         for (int a = 0; a < (same ? 1 : f->shape.dims); a++) set_number(s->arena, patch, NULL, f->patch[a]);
+        if (f->segment > 0) set_number(s->arena, task, "segment", f->segment);
         if (s->layout) ups_yaml_append(task, copy(s->arena, s->layout), "layout");
     }
 }
@@ -411,12 +420,16 @@ static const char *heading_of(const survey *s, const char *output) {
         "  ups train %s\n",
         output);
     for (const family *f = s->families; f < s->families + s->count; f++) {
-        text = ups_arena_printf(s->arena, "%s\n%s: %s, %" PRId64 " samples of %" PRId64 " frames, %s", text, f->name,
-                                f->kind, f->samples, f->shape.times, f->own_points ? "up to " : "");
+        text = ups_arena_printf(s->arena, "%s\n%s: %s, %" PRId64 " sample%s of %" PRId64 " frames, %s", text, f->name,
+                                f->kind, f->samples, f->samples == 1 ? "" : "s", f->shape.times,
+                                f->own_points ? "up to " : "");
         for (int a = 0; a < f->shape.dims; a++) {
             text = ups_arena_printf(s->arena, "%s%s%" PRId64, text, a ? " × " : "", f->shape.grid[a]);
         }
         text = ups_arena_printf(s->arena, "%s points; %s", text, f->fields);
+        if (f->segment > 0)
+            text = ups_arena_printf(s->arena, "%s; cut into %" PRId64 " segments of %" PRId64 " frames", text,
+                                    f->shape.times / f->segment, f->segment);
     }
     return text;
 }
@@ -442,8 +455,10 @@ static json_t *describe_families(const survey *s, const char *output) {
         json_t *files = json_array(), *patch = json_array();
         for (int i = 0; i < f->file_count; i++) json_array_append_new(files, json_string(f->files[i]));
         for (int a = 0; a < f->shape.dims; a++) json_array_append_new(patch, json_integer(f->patch[a]));
-        json_array_append_new(tasks, json_pack("{s:s, s:o, s:o, s:I}", "name", f->name, "files", files, "patch", patch,
-                                               "samples", (json_int_t)f->samples));
+        json_t *task = json_pack("{s:s, s:o, s:o, s:I}", "name", f->name, "files", files, "patch", patch, "samples",
+                                 (json_int_t)f->samples);
+        if (f->segment > 0) json_object_set_new(task, "segment", json_integer(f->segment));
+        json_array_append_new(tasks, task);
     }
     return json_pack("{s:o, s:o}", "config", ups_json_printable(output), "tasks", tasks);
 }

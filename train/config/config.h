@@ -46,7 +46,12 @@ typedef enum ups_run_residency {
 } ups_run_residency;
 
 /* What is kept together when samples are split (train/data/splits.h). */
-typedef enum ups_split_by { UPS_SPLIT_BY_AUTO, UPS_SPLIT_BY_INDEX, UPS_SPLIT_BY_SAMPLE } ups_split_by;
+typedef enum ups_split_by {
+    UPS_SPLIT_BY_AUTO,
+    UPS_SPLIT_BY_INDEX,
+    UPS_SPLIT_BY_SAMPLE,
+    UPS_SPLIT_BY_TIME
+} ups_split_by;
 typedef enum ups_test_place { UPS_TEST_ANYWHERE, UPS_TEST_FIRST, UPS_TEST_LAST } ups_test_place;
 
 typedef struct ups_split_config {
@@ -89,6 +94,7 @@ typedef struct ups_task_config {
     int64_t stride;        /* time stride of a step, in stored frames */
     int64_t *strides;      /* that the operator learns at once, `stride` among them */
     unsigned stride_count; /* 0: that one alone */
+    int64_t segment;       /* frames of the segments that trajectories are cut into; 0: they are not */
     int64_t max_samples;   /* 0: all */
     double weight;         /* what its share is multiplied by; 0: 1 */
     int64_t from, ramp;    /* optimizer step of a stage from which it is drawn, and steps until it has its full share */

@@ -30,7 +30,7 @@ static const char *const codecs[] = {"latent", "portable", NULL};
 static const char *const optimizers[] = {"adamw", "muon", NULL};
 static const char *const schedules[] = {"constant", "cosine", "wsd", "plateau", NULL};
 static const char *const decay_shapes[] = {"linear", "sqrt", NULL};
-static const char *const split_bys[] = {"auto", "index", "sample", NULL};
+static const char *const split_bys[] = {"auto", "index", "sample", "time", NULL};
 static const char *const gradient_paths[] = {"auto", "host", "nccl", NULL};
 static const char *const shardings[] = {"none", "optimizer", NULL};
 static const char *const engines[] = {"auto", "uring", "threads", NULL};
@@ -187,8 +187,10 @@ static const ups_config_key data_keys[] = {
                    "share kept for evaluation, drawn at random: 0.1 or 10%; first 10% or last 10%: of each file",
                    .objection = object_to_share),
                KEY(CHOICE, "by", data.split.by, "auto", 0, 0,
-                   "what is split: sample (each by itself), index (sample i of all of a task's files together); auto: "
-                   "index where files hold equally many samples that begin alike",
+                   "what is split: sample (each by itself), index (sample i of all of a task's files together), time "
+                   "(the segments of each trajectory, the last ones held out); auto: time where trajectories are cut "
+                   "into segments and too few for the splits, index where files hold equally many samples that begin "
+                   "alike",
                    .choices = split_bys)),
     KEY(CHOICE, "io", data.io, "auto", 0, 0, "I/O engine; auto: io_uring, threads where it is refused",
         .choices = engines, .neutral = true),
@@ -234,6 +236,9 @@ static const ups_config_key task_keys[] = {
     TASK_KEY(INT64, "strides", strides, "[]", 1, MANY,
              "time strides that the operator learns at once, in stored frames, `stride` among them; []: that one alone",
              LIST(ups_task_config, strides, stride_count, 0, UPS_MAX_STRIDES)),
+    TASK_KEY(INT64, "segment", segment, "0", 0, MANY,
+             "cuts trajectories into segments of so many frames, each a sample of its own: long ones, and those of "
+             "different lengths; 0: they stay whole"),
     TASK_KEY(INT64, "max_samples", max_samples, "0", 0, MANY, "takes only the first so many samples; 0: all"),
     TASK_KEY(DOUBLE, "weight", weight, "0", 0, 1e6,
              "multiplies its share of the draws, but for proportional sampling; 0: 1"),

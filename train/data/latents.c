@@ -57,6 +57,8 @@ ups_status ups_latents_fingerprint(const ups_run_config *config, const ups_task 
     UPS_TRY(ups_run_autoencoder_hash(config, fingerprint->encoder_weights, error));
     json_t *encoder = ups_networks_describe_encoder(config, task);
     json_t *normalisation = ups_networks_describe_normalisation(task);
+    /* Numbers of samples mean other frames then. */
+    if (task->config->segment > 0) json_object_set_new(encoder, "segment", json_integer(task->config->segment));
     ups_fingerprint_json(encoder, fingerprint->encoder_configuration);
     ups_fingerprint_json(normalisation, fingerprint->normalisation);
     json_decref(encoder);

@@ -22,17 +22,24 @@ void ups_sample_splits_free(ups_sample_splits *splits) {
 
 /* ---- files ------------------------------------------------------------------------------------------------------ */
 
-/* Samples [first, end) lie in one file. */
-typedef struct segment {
+/* Trajectories [first, end) lie in one file. */
+typedef struct file_part {
     int64_t file, first, end;
     bool test; /* one of the task's test_files */
-} segment;
+} file_part;
 
-typedef struct segments {
-    segment *list;
-    int64_t count;
-    bool cut; /* max_samples ends the last one */
-} segments;
+/* A source about to be split. What is shared out are trajectories: segments of one are in one split, unless it is split
+ * by time. */
+typedef struct ground {
+    const ups_data_config *data;
+    const ups_task_config *task;
+    const ups_source *source;
+    int64_t samples; /* of the source, those within max_samples */
+    int64_t *first;  /* (trajectories + 1): the first sample of each, then `samples` */
+    int64_t trajectories;
+    file_part *files;
+    int64_t file_count;
+} ground;
 
 int64_t ups_sample_file(const ups_source *source, int64_t sample) {
     const ups_stored_array *arrays[UPS_LAYOUT_MAX_ARRAYS];
@@ -53,19 +60,47 @@ static ups_status is_test_file(const ups_data_config *data, const ups_task_confi
     return UPS_OK;
 }
 
-static ups_status list_segments(const ups_data_config *data, const ups_task_config *task, const ups_source *source,
-                                int64_t count, segments *files, ups_error *error) {
-    files->cut = count < source->count;
-    files->list = calloc((size_t)count + 1, sizeof *files->list);
-    if (!files->list) return ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for its table of samples", task->name);
-    for (int64_t first = 0, end; first < count; first = end) {
-        segment *here = &files->list[files->count++];
-        int64_t file = ups_sample_file(source, first);
-        for (end = first + 1; end < count && ups_sample_file(source, end) == file;) end++;
-        *here = (segment){file, first, end, false};
-        UPS_TRY(is_test_file(data, task, source->files[file], &here->test, error));
+static ups_status find_trajectories(ground *g, ups_error *error) {
+    for (int64_t i = 0; i < g->samples; i++) {
+        ups_sample sample;
+        UPS_TRY(ups_source_describe(g->source, i, &sample, error));
+        if (sample.first_frame == 0) g->first[g->trajectories++] = i;
+    }
+    g->first[g->trajectories] = g->samples;
+    return UPS_OK;
+}
+
+static int64_t file_of(const ground *g, int64_t trajectory) {
+    return ups_sample_file(g->source, g->first[trajectory]);
+}
+
+static ups_status find_files(ground *g, ups_error *error) {
+    for (int64_t first = 0, end; first < g->trajectories; first = end) {
+        file_part *here = &g->files[g->file_count++];
+        int64_t file = file_of(g, first);
+        for (end = first + 1; end < g->trajectories && file_of(g, end) == file;) end++;
+        *here = (file_part){file, first, end, false};
+        UPS_TRY(is_test_file(g->data, g->task, g->source->files[file], &here->test, error));
     }
     return UPS_OK;
+}
+
+static void leave(ground *g) {
+    free(g->first);
+    free(g->files);
+}
+
+/* Looks the source over; to be left, on failure too. */
+static ups_status survey(const ups_data_config *data, const ups_task_config *task, const ups_source *source, ground *g,
+                         ups_error *error) {
+    *g = (ground){.data = data, .task = task, .source = source, .samples = source->count};
+    if (task->max_samples > 0 && task->max_samples < g->samples) g->samples = task->max_samples;
+    g->first = calloc((size_t)g->samples + 1, sizeof *g->first);
+    g->files = calloc((size_t)g->samples + 1, sizeof *g->files);
+    if (!g->first || !g->files)
+        return ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for its table of samples", task->name);
+    UPS_TRY(find_trajectories(g, error));
+    return find_files(g, error);
 }
 
 /* ---- shares ----------------------------------------------------------------------------------------------------- */
@@ -109,7 +144,7 @@ static void add_sample(ups_sample_splits *splits, int split, int64_t sample) {
 
 /* Gives each split as many of the file's samples as it lacks of its share of the `seen` samples of this and earlier
  * files; training takes the rest. Test samples that are the file's first or last are taken before any is drawn. */
-static void split_file(const ups_split_config *shares, uint64_t key, const segment *file, int64_t seen,
+static void split_file(const ups_split_config *shares, uint64_t key, const file_part *file, int64_t seen,
                        ranked_sample *ranked, ups_sample_splits *splits) {
     ups_random stream = ups_random_stream(key, UPS_RANDOM_SAMPLER, (uint32_t)file->file);
     int64_t wanted[UPS_SPLIT_COUNT], lacking[UPS_SPLIT_COUNT], left = file->end - file->first, next = 0;
@@ -168,36 +203,40 @@ static ups_status same_beginning(const ups_source *source, int64_t a, int64_t b,
 }
 
 /* The files that are shared out; those kept for tests stand apart. */
-static int64_t next_shared(const segments *files, int64_t from) {
-    while (from < files->count && files->list[from].test) from++;
+static int64_t next_shared(const ground *g, int64_t from) {
+    while (from < g->file_count && g->files[from].test) from++;
     return from;
 }
 
-/* Whether every file has as many samples as the first; max_samples may cut the last. */
-static bool equally_long(const segments *files, int64_t *odd) {
-    int64_t first = next_shared(files, 0), last = first;
-    for (int64_t f = first; f < files->count; f = next_shared(files, f + 1)) last = f;
-    for (int64_t f = first; f < files->count; f = next_shared(files, f + 1)) {
-        int64_t length = files->list[f].end - files->list[f].first;
-        int64_t expected = files->list[first].end - files->list[first].first;
+static int64_t trajectories_in(const ground *g, int64_t file) {
+    return g->files[file].end - g->files[file].first;
+}
+
+/* Whether every file has as many trajectories as the first; max_samples may cut the last. */
+static bool equally_long(const ground *g, int64_t *odd) {
+    int64_t first = next_shared(g, 0), last = first;
+    for (int64_t f = first; f < g->file_count; f = next_shared(g, f + 1)) last = f;
+    for (int64_t f = first; f < g->file_count; f = next_shared(g, f + 1)) {
+        int64_t length = trajectories_in(g, f), expected = trajectories_in(g, first);
+        bool cut = g->samples < g->source->count && f == last;
         *odd = f;
-        if (length != expected && !(files->cut && f == last && length < expected)) return false;
+        if (length != expected && !(cut && length < expected)) return false;
     }
     return true;
 }
 
-/* Whether those samples of each file that are compared, the first, the middle and the last, begin with the same field
- * as the first file's. */
-static ups_status begin_alike(const ups_source *source, const segments *files, bool *alike, ups_error *error) {
-    int64_t first = next_shared(files, 0), length = files->list[first].end - files->list[first].first;
+/* Whether those trajectories of each file that are compared, the first, the middle and the last, begin with the same
+ * field as the first file's. */
+static ups_status begin_alike(const ground *g, bool *alike, ups_error *error) {
+    int64_t first = next_shared(g, 0), length = trajectories_in(g, first);
     const int64_t compared[] = {0, length / 2, length - 1};
     *alike = length > 1;
-    for (int64_t f = next_shared(files, first + 1); f < files->count && *alike; f = next_shared(files, f + 1)) {
-        const segment *file = &files->list[f];
+    for (int64_t f = next_shared(g, first + 1); f < g->file_count && *alike; f = next_shared(g, f + 1)) {
         for (int i = 0; i < 3 && *alike; i++) {
-            if (compared[i] >= file->end - file->first) continue;
-            UPS_TRY(same_beginning(source, files->list[first].first + compared[i], file->first + compared[i], alike,
-                                   error));
+            if (compared[i] >= trajectories_in(g, f)) continue;
+            const int64_t a = g->first[g->files[first].first + compared[i]],
+                          b = g->first[g->files[f].first + compared[i]];
+            UPS_TRY(same_beginning(g->source, a, b, alike, error));
         }
     }
     return UPS_OK;
@@ -206,53 +245,99 @@ static ups_status begin_alike(const ups_source *source, const segments *files, b
 ups_status ups_files_begin_alike(const ups_source *source, bool *alike, ups_error *error) {
     ups_data_config data = {0};
     ups_task_config task = {.name = (char *)"of these files"};
-    segments files = {0};
+    ground g;
     int64_t odd;
     *alike = false;
-    ups_status status = list_segments(&data, &task, source, source->count, &files, error);
-    if (status == UPS_OK && files.count > 1 && equally_long(&files, &odd))
-        status = begin_alike(source, &files, alike, error);
-    free(files.list);
+    ups_status status = survey(&data, &task, source, &g, error);
+    if (status == UPS_OK && g.file_count > 1 && equally_long(&g, &odd)) status = begin_alike(&g, alike, error);
+    leave(&g);
     return status;
 }
 
-static ups_status is_by_index(const ups_data_config *data, const ups_task_config *task, const ups_source *source,
-                              const segments *files, bool *grouped, ups_error *error) {
-    int64_t first = next_shared(files, 0), odd = 0;
+static ups_status is_by_index(const ground *g, bool *grouped, ups_error *error) {
+    int64_t first = next_shared(g, 0), odd = 0;
     *grouped = false;
-    if (data->split.by == UPS_SPLIT_BY_SAMPLE || next_shared(files, first + 1) >= files->count) return UPS_OK;
-    int64_t length = files->list[first].end - files->list[first].first;
-    bool equal = equally_long(files, &odd);
-    if (data->split.by == UPS_SPLIT_BY_INDEX) {
+    if (g->data->split.by == UPS_SPLIT_BY_SAMPLE || next_shared(g, first + 1) >= g->file_count) return UPS_OK;
+    bool equal = equally_long(g, &odd);
+    if (g->data->split.by == UPS_SPLIT_BY_INDEX) {
         *grouped = true;
         if (equal) return UPS_OK;
         return ups_fail(error, UPS_ERR_CONFIG,
                         "task %s: data.split.by: index keeps sample i of all files together, but %s holds %lld samples "
                         "and %s %lld; use by: sample, or tasks of their own",
-                        task->name, source->files[files->list[first].file], (long long)length,
-                        source->files[files->list[odd].file],
-                        (long long)(files->list[odd].end - files->list[odd].first));
+                        g->task->name, g->source->files[g->files[first].file], (long long)trajectories_in(g, first),
+                        g->source->files[g->files[odd].file], (long long)trajectories_in(g, odd));
     }
-    if (equal) UPS_TRY(begin_alike(source, files, grouped, error));
+    if (equal) UPS_TRY(begin_alike(g, grouped, error));
     if (*grouped) {
         ups_log(UPS_LOG_INFO,
                 "task %s: its files begin with the same fields; sample i of all of them is in one split (data.split.by "
                 "says otherwise)",
-                task->name);
+                g->task->name);
     }
     return UPS_OK;
 }
 
 /* The splits of the first file, for all. */
-static void repeat_first(const segments *files, ups_sample_splits *splits) {
-    int64_t first = next_shared(files, 0), had[UPS_SPLIT_COUNT];
+static void repeat_first(const ground *g, ups_sample_splits *splits) {
+    int64_t first = next_shared(g, 0), had[UPS_SPLIT_COUNT];
     for (int s = 0; s < UPS_SPLIT_COUNT; s++) had[s] = splits->count[s];
-    for (int64_t f = next_shared(files, first + 1); f < files->count; f = next_shared(files, f + 1)) {
-        const segment *file = &files->list[f];
+    for (int64_t f = next_shared(g, first + 1); f < g->file_count; f = next_shared(g, f + 1)) {
+        const file_part *file = &g->files[f];
         for (int s = 0; s < UPS_SPLIT_COUNT; s++) {
             for (int64_t i = 0; i < had[s]; i++) {
-                int64_t sample = file->first + splits->samples[s][i] - files->list[first].first;
-                if (sample < file->end) add_sample(splits, s, sample);
+                int64_t trajectory = file->first + splits->samples[s][i] - g->files[first].first;
+                if (trajectory < file->end) add_sample(splits, s, trajectory);
+            }
+        }
+    }
+}
+
+/* From the numbers of trajectories to those of their samples. */
+static ups_status list_their_samples(const ground *g, ups_sample_splits *splits, ups_error *error) {
+    for (int s = 0; s < UPS_SPLIT_COUNT && g->trajectories < g->samples; s++) {
+        int64_t *trajectories = splits->samples[s], count = splits->count[s];
+        splits->samples[s] = malloc(((size_t)g->samples + 1) * sizeof(int64_t));
+        splits->count[s] = 0;
+        for (int64_t t = 0; splits->samples[s] && t < count; t++) {
+            for (int64_t i = g->first[trajectories[t]]; i < g->first[trajectories[t] + 1]; i++)
+                add_sample(splits, s, i);
+        }
+        free(trajectories);
+        if (!splits->samples[s])
+            return ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for its table of samples", g->task->name);
+    }
+    return UPS_OK;
+}
+
+/* ---- by time ---------------------------------------------------------------------------------------------------- */
+
+static ups_status is_by_time(const ground *g, const ups_split_config *shares, bool *by_time, ups_error *error) {
+    int64_t shared = 0, wanted = (shares->train > 0) + (shares->validation > 0) + (shares->test > 0);
+    for (int64_t f = next_shared(g, 0); f < g->file_count; f = next_shared(g, f + 1)) shared += trajectories_in(g, f);
+    *by_time = shares->by == UPS_SPLIT_BY_TIME;
+    if (*by_time && g->task->segment == 0)
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "task %s: data.split.by: time shares out segments of trajectories; its key `segment` cuts them",
+                        g->task->name);
+    if (shares->by == UPS_SPLIT_BY_AUTO) *by_time = g->trajectories < g->samples && shared < wanted;
+    if (*by_time) {
+        ups_log(UPS_LOG_INFO, "task %s: each trajectory is split by time: it is trained on its %s segments",
+                g->task->name, shares->test_place == UPS_TEST_FIRST ? "last" : "first");
+    }
+    return UPS_OK;
+}
+
+/* Training has the first segments of each trajectory, validation those behind them, tests the last; the other way
+ * round where tests are to have the first. */
+static void split_by_time(const ground *g, const ups_split_config *shares, ups_sample_splits *splits) {
+    for (int64_t f = next_shared(g, 0); f < g->file_count; f = next_shared(g, f + 1)) {
+        for (int64_t t = g->files[f].first; t < g->files[f].end; t++) {
+            int64_t sizes[UPS_SPLIT_COUNT], sample = g->first[t];
+            split_sizes(shares, g->first[t + 1] - sample, sizes);
+            for (int i = 0; i < UPS_SPLIT_COUNT; i++) {
+                const int s = shares->test_place == UPS_TEST_FIRST ? UPS_SPLIT_COUNT - 1 - i : i;
+                for (int64_t k = 0; k < sizes[s]; k++) add_sample(splits, s, sample++);
             }
         }
     }
@@ -260,28 +345,42 @@ static void repeat_first(const segments *files, ups_sample_splits *splits) {
 
 /* ---- splitting -------------------------------------------------------------------------------------------------- */
 
-static ups_status split(const ups_data_config *data, const ups_task_config *task, const ups_source *source,
-                        const segments *files, ranked_sample *ranked, ups_sample_splits *splits, ups_error *error) {
-    ups_split_config shares = data->split;
-    if (task->test_file_count) { /* what is not in them is trained on and validated with */
+static ups_status split_trajectories(const ground *g, const ups_split_config *shares, ups_sample_splits *splits,
+                                     ups_error *error) {
+    bool grouped;
+    UPS_TRY(is_by_index(g, &grouped, error));
+    ranked_sample *ranked = malloc((size_t)g->trajectories * sizeof *ranked);
+    if (!ranked) return ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for its table of samples", g->task->name);
+    uint64_t key = ups_hash_bytes(g->task->name, strlen(g->task->name)).low;
+    int64_t seen = 0, first = next_shared(g, 0);
+    for (int64_t f = first; f < g->file_count; f = next_shared(g, f + 1)) {
+        if (grouped && f > first) break;
+        seen += trajectories_in(g, f);
+        split_file(shares, key, &g->files[f], seen, ranked, splits);
+    }
+    free(ranked);
+    if (grouped) repeat_first(g, splits);
+    return list_their_samples(g, splits, error);
+}
+
+static ups_status split(const ground *g, ups_sample_splits *splits, ups_error *error) {
+    ups_split_config shares = g->data->split;
+    if (g->task->test_file_count) { /* what is not in them is trained on and validated with */
         double rest = shares.train + shares.validation;
         shares.test = 0;
         shares.train = rest > 0 ? shares.train / rest : 0;
         shares.validation = rest > 0 ? shares.validation / rest : 0;
     }
-    bool grouped;
-    UPS_TRY(is_by_index(data, task, source, files, &grouped, error));
-    uint64_t key = ups_hash_bytes(task->name, strlen(task->name)).low;
-    int64_t seen = 0, first = next_shared(files, 0);
-    for (int64_t f = first; f < files->count; f = next_shared(files, f + 1)) {
-        if (grouped && f > first) break;
-        seen += files->list[f].end - files->list[f].first;
-        split_file(&shares, key, &files->list[f], seen, ranked, splits);
-    }
-    if (grouped) repeat_first(files, splits);
-    for (int64_t f = 0; f < files->count; f++) {
-        const segment *file = &files->list[f];
-        for (int64_t i = file->first; file->test && i < file->end; i++) add_sample(splits, UPS_SPLIT_TEST, i);
+    bool by_time;
+    UPS_TRY(is_by_time(g, &shares, &by_time, error));
+    if (by_time)
+        split_by_time(g, &shares, splits);
+    else
+        UPS_TRY(split_trajectories(g, &shares, splits, error));
+    for (int64_t f = 0; f < g->file_count; f++) {
+        const file_part *file = &g->files[f];
+        for (int64_t i = g->first[file->first]; file->test && i < g->first[file->end]; i++)
+            add_sample(splits, UPS_SPLIT_TEST, i);
     }
     for (int s = 0; s < UPS_SPLIT_COUNT; s++)
         qsort(splits->samples[s], (size_t)splits->count[s], sizeof *splits->samples[s], by_index);
@@ -290,22 +389,16 @@ static ups_status split(const ups_data_config *data, const ups_task_config *task
 
 ups_status ups_split_samples(const ups_data_config *data, const ups_task_config *task, const ups_source *source,
                              ups_sample_splits *splits, ups_error *error) {
-    int64_t count = source->count;
-    if (task->max_samples > 0 && task->max_samples < count) count = task->max_samples;
-    segments files = {0};
-    ranked_sample *ranked = malloc((size_t)count * sizeof *ranked);
-    bool enough = ranked != NULL;
+    ground g;
     *splits = (ups_sample_splits){0};
-    for (int s = 0; s < UPS_SPLIT_COUNT; s++) {
-        splits->samples[s] = malloc(((size_t)count + 1) * sizeof(int64_t));
-        enough = enough && splits->samples[s];
+    ups_status status = survey(data, task, source, &g, error);
+    for (int s = 0; s < UPS_SPLIT_COUNT && status == UPS_OK; s++) {
+        splits->samples[s] = malloc(((size_t)g.samples + 1) * sizeof(int64_t));
+        if (!splits->samples[s])
+            status = ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for its table of samples", task->name);
     }
-    ups_status status =
-        enough ? list_segments(data, task, source, count, &files, error)
-               : ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for its table of samples", task->name);
-    if (status == UPS_OK) status = split(data, task, source, &files, ranked, splits, error);
-    free(files.list);
-    free(ranked);
+    if (status == UPS_OK) status = split(&g, splits, error);
+    leave(&g);
     return status;
 }
 
@@ -353,7 +446,8 @@ ups_status ups_splits_compare(const ups_data_config *data, const ups_task_config
     if (count == 0 && splits->count[UPS_SPLIT_VALIDATION] == 0 && data->split.validation + data->split.test > 0) {
         ups_log(UPS_LOG_WARNING,
                 "task %s: it has %lld sample%s, and none is held out: nothing will tell how it does on what it was not "
-                "trained on. More trajectories would, or files of their own for tests (tasks[].test_files)",
+                "trained on. More trajectories would, files of their own for tests (tasks[].test_files), or shorter "
+                "segments of a long trajectory (tasks[].segment)",
                 task->name, (long long)trained_count, trained_count == 1 ? "" : "s");
     }
     if (trained_count == 0 || count == 0) return UPS_OK;

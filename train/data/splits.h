@@ -1,5 +1,8 @@
 /* Splits: which of a task's samples are trained on, which validation looks at, and which are kept for evaluation.
  *
+ * Where trajectories are cut into segments, those of one trajectory are in one split, in what follows as one sample; or
+ * each trajectory is split by time, its last segments held out.
+ *
  * Samples of a file are ordered at random, by a stream that is the task's name's and the file's own, and each split
  * gets its share of them; test samples may also be a file's first or last ones, or files of their own. A file's splits
  * do not depend on the files behind it, so a task that gets more files keeps what it had.
@@ -21,8 +24,9 @@ typedef struct ups_sample_splits {
 } ups_sample_splits;
 
 /* Splits the source's samples as `data` and the task say: those within the task's max_samples. With UPS_SPLIT_BY_AUTO
- * it is by index where the task's files hold equally many samples and those that are compared (the first, the middle
- * and the last of each file) begin with the same field. UPS_ERR_CONFIG where by index was asked for and cannot be. */
+ * it is by time where trajectories are cut into segments and fewer than there are splits, by index where the task's
+ * files hold equally many samples and those that are compared (the first, the middle and the last of each file) begin
+ * with the same field. UPS_ERR_CONFIG where by index was asked for and cannot be. */
 ups_status ups_split_samples(const ups_data_config *data, const ups_task_config *task, const ups_source *source,
                              ups_sample_splits *splits, ups_error *error);
 void ups_sample_splits_free(ups_sample_splits *splits);

@@ -103,10 +103,12 @@ static ups_status check_geometry(ups_task *task, ups_error *error) {
                     sample.order == task->geometry.order &&
                     memcmp(sample.grid, task->geometry.grid, sizeof sample.grid) == 0;
         if (!same) {
-            return ups_fail(error, UPS_ERR_FORMAT,
-                            "task %s: sample %s has another grid or number of frames than sample %s; put files of "
-                            "different resolution into tasks of their own",
-                            task->name, sample.name, task->geometry.name);
+            return ups_fail(error, UPS_ERR_FORMAT, "task %s: sample %s has another %s than sample %s; %s", task->name,
+                            sample.name, sample.times != task->geometry.times ? "number of frames" : "grid",
+                            task->geometry.name,
+                            sample.times != task->geometry.times
+                                ? "the task's key `segment` cuts trajectories into segments of one length"
+                                : "put files of different resolution into tasks of their own");
         }
     }
     if (task->geometry.times < 2) {
@@ -140,7 +142,7 @@ static ups_status check_geometry(ups_task *task, ups_error *error) {
 /* As its mapping says, if there is one. */
 static ups_status open_files(const ups_run_config *config, const ups_task_config *task, const char *const *paths,
                              unsigned count, ups_source **source, ups_error *error) {
-    ups_layout_options options = {.root = config->data.root};
+    ups_layout_options options = {.root = config->data.root, .segment = task->segment};
     if (!ups_mapping_is_given(&task->layout)) return ups_layout_open_many(paths, count, &options, source, error);
     ups_arena *arena = ups_arena_create(0);
     if (!arena) return ups_fail(error, UPS_ERR_MEMORY, "no memory for its layout");

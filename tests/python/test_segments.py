@@ -1,0 +1,123 @@
+"""Trajectories cut into segments: one long run is split by time, runs of different lengths become one task, and what is written of a segment
+is the run's own frames at the run's own times."""
+
+import json
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import yaml
+
+from commands import must, one_sentence, told, ups
+
+LONG, SEGMENT, POINTS, STEP = 130, 12, 32, 0.25
+LAYOUT = {"fields": {"u": "long"}, "axes": ["time", "x"], "time": {"dt": STEP}, "periodic": True}
+
+
+def waves(times, speed=1.0):
+    """(time, x): two that travel."""
+    x, t = np.arange(POINTS) / POINTS, STEP * np.arange(times)[:, None]
+    return (np.sin(2 * np.pi * (x - 0.1 * speed * t)) + 0.4 * np.cos(4 * np.pi * (x + 0.05 * t))).astype("f4")
+
+
+def rollouts(path):
+    """(name, times, prediction, truth) of each sample, in either layout: those of segments that begin at other times are groups."""
+    with h5py.File(path) as f:
+        names = f.attrs["ups.samples"].split(", ")
+        for i, name in enumerate(names):
+            group = f.get(f"{i:04}")
+            if group is None:
+                yield name, f["t-coordinate"][:len(f["tensor"][i])], f["tensor"][i], f["truth"][i]
+            else:
+                assert group.attrs["ups.sample"] == name
+                yield name, group["grid/t"][:], group["data"][..., 0], group["truth"][..., 0]
+
+
+def configuration(folder, name, task, **more):
+    path = Path(folder) / name
+    path.write_text(json.dumps({
+        "output": str(Path(folder) / "run"), "precision": "f32", "data": {"root": str(folder)},
+        "tasks": [{"name": "wave", "patch": [4]} | task],
+        "model": {"tokens": "grid", "dim": "auto", "operator": {"hidden": 16, "depth": 1, "heads": 1}},
+        "autoencoder": {"steps": 0}, "operator": {"steps": 30, "batch_size": 4}} | more))
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("segments")
+    np.save(folder / "long.npy", waves(LONG))
+    must("train", configuration(folder, "c.yaml", {"files": ["long.npy"], "segment": SEGMENT, "layout": LAYOUT}), "-q")
+    return folder
+
+
+def test_one_long_run_is_split_by_time_and_its_last_segment_rolled_out(run):
+    truth = waves(LONG)
+    must("rollout", run / "run", "-o", run / "r.h5", "--steps", 15, "-q")
+    first = (LONG // SEGMENT - 1) * SEGMENT
+    (name, times, prediction, told_truth), = rollouts(run / "r.h5")
+    assert name == f"long[{first}:{first + SEGMENT}]"
+    np.testing.assert_array_equal(told_truth, truth[first:first + SEGMENT])
+    np.testing.assert_allclose(times, STEP * np.arange(first, first + 16))  # and goes on beyond the data
+    np.testing.assert_allclose(prediction[0], truth[first], atol=2e-3)
+    for split, count in {"train": LONG // SEGMENT - 2, "validation": 1, "test": 1}.items():
+        assert told("eval", run / "run", "--split", split)["tasks"][0]["trajectories"] == count
+
+
+def test_caches_hold_the_frames_of_their_segments(run):
+    assert all(group["sound"] for group in told("cache", "verify", run / "run"))
+    must("rollout", run / "run", "-o", run / "t.h5", "--split", "train", "-n", 99, "-q")
+    for i, (name, times, _, truth) in enumerate(rollouts(run / "t.h5")):
+        assert name == f"long[{i * SEGMENT}:{(i + 1) * SEGMENT}]"
+        np.testing.assert_array_equal(truth, waves(LONG)[i * SEGMENT:(i + 1) * SEGMENT])
+        np.testing.assert_allclose(times, STEP * np.arange(i * SEGMENT, (i + 1) * SEGMENT))
+
+
+def test_a_cache_of_other_segments_is_not_taken(run):
+    """Segments of 13 frames are as many, in the same splits."""
+    assert LONG // (SEGMENT + 1) == LONG // SEGMENT
+    task = {"files": ["long.npy"], "segment": SEGMENT + 1, "layout": LAYOUT}
+    other = configuration(run, "other.yaml", task, output=str(run / "other"), cache={"directory": str(run / "run/cache")})
+    one_sentence(ups("train", other, "-q"), "cache")
+
+
+def test_runs_of_different_lengths_become_one_task(tmp_path):
+    times = [40, 61, 25, 33]
+    for i, count in enumerate(times):
+        with h5py.File(tmp_path / f"run{i}.h5", "w") as f:
+            f.create_dataset("u", data=waves(count, 1 + i), chunks=(7, POINTS), compression="gzip")
+            f["t"] = STEP * np.arange(count)
+    layout = {"fields": {"u": "/u"}, "axes": ["time", "x"], "time": "/t"}
+    task = {"files": ["run*.h5"], "layout": layout}
+    one_sentence(ups("train", configuration(tmp_path, "c.yaml", task), "-q"), "61 frames.*40 frames.*`segment`")
+    task["segment"] = 26
+    one_sentence(ups("train", configuration(tmp_path, "c.yaml", task), "-q"), r"run2\.h5.*25 frames, too few for a segment of 26")
+    task["segment"] = 12
+    must("train", configuration(tmp_path, "c.yaml", task), "-q")
+    found = {}
+    for split in ("train", "validation", "test"):
+        must("rollout", tmp_path / "run", "-o", tmp_path / f"{split}.h5", "--split", split, "-n", 99, "-q")
+        for name, at, _, truth in rollouts(tmp_path / f"{split}.h5"):
+            i, start = int(name[3]), int(name.split("[")[1].split(":")[0])
+            found.setdefault(split, set()).add(i)
+            np.testing.assert_array_equal(truth, waves(times[i], 1 + i)[start:start + 12])
+            np.testing.assert_allclose(at, STEP * np.arange(start, start + 12))
+    assert sorted(i for split in found.values() for i in split) == [0, 1, 2, 3]  # a run is in one split
+
+
+def test_what_cannot_be_split_by_time_is_told(tmp_path):
+    np.save(tmp_path / "long.npy", waves(LONG))
+    layout = {"fields": {"u": "long"}, "axes": ["time", "x"]}
+    by_time = {"data": {"root": str(tmp_path), "split": {"by": "time"}}}
+    one_sentence(ups("train", configuration(tmp_path, "c.yaml", {"files": ["long.npy"], "layout": layout}, **by_time), "-q"), "its key `segment` cuts them")
+    one_sentence(ups("train", configuration(tmp_path, "c.yaml", {"files": ["long.npy"], "layout": layout, "segment": 12, "stride": 12}), "-q"), "stride of 12")
+
+
+def test_a_configuration_for_one_long_run_cuts_it(tmp_path):
+    np.save(tmp_path / "long.npy", waves(LONG))
+    done = told("config", "init", tmp_path / "long.npy", "--layout", "{fields: {u: long}, axes: [time, x]}", "-o", tmp_path / "c.yaml")
+    assert done["tasks"][0]["segment"] == 13
+    assert yaml.safe_load((tmp_path / "c.yaml").read_text())["tasks"][0]["segment"] == 13
+    assert "1 sample of 130 frames" in (tmp_path / "c.yaml").read_text() and "10 segments of 13 frames" in (tmp_path / "c.yaml").read_text()
+    must("config", "check", tmp_path / "c.yaml")
