@@ -135,7 +135,7 @@ ups_status ups_cache_check_extension(const char *directory, const json_t *found,
     UPS_TRY(ups_json_integer(found, "samples", directory, samples, error));
     if (*samples < 1 || *samples > shape.samples) {
         char why[100];
-        snprintf(why, sizeof why, "it has %lld samples, now there are %lld", (long long)*samples,
+        snprintf(why, sizeof why, "its split has other samples: it had %lld, now there are %lld", (long long)*samples,
                  (long long)shape.samples);
         return refuse(directory, why, error);
     }

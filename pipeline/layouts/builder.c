@@ -246,8 +246,14 @@ ups_status ups_layout_cut(ups_layout_builder *builder, int64_t first, ups_error 
         const int64_t times = member->sample.times;
         if (times < segment)
             return ups_fail(error, UPS_ERR_FORMAT,
-                            "%s: its trajectories have %lld frames, too few for a segment of %lld; choose shorter ones",
+                            "%s: its trajectories have %lld frames, too few for a segment of %lld; choose a smaller "
+                            "`segment`, or leave it out",
                             builder->path, (long long)times, (long long)segment);
+        if (member->sample.points && member->sample.points->moving) /* their order is that of the first frame */
+            return ups_fail(error, UPS_ERR_UNSUPPORTED,
+                            "%s: trajectories of points that move cannot be cut into segments; remove `segment`, or "
+                            "save segments as samples",
+                            builder->path);
         member->stored_times = times;
         member->segments = times / segment;
         member->sample.times = segment;

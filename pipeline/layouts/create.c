@@ -264,13 +264,12 @@ static ups_status give_places(const ups_layout_builder *builder, ups_layout_sour
 }
 
 static void name_samples(ups_layout_source *source) {
-    enum { ROOM = 24, SEGMENT_ROOM = 64 }; /* "trajectory[9999999]"; "[9999999][1000000:1000100]" */
+    enum { ROW_ROOM = 12, FRAMES_ROOM = 48 }; /* "[9999999]", "[1000000:1000100]", and to spare */
     source->names = UPS_ARENA_ARRAY(source->arena, const char *, source->member_count);
-    source->name_room = ROOM;
     for (int64_t m = 0; m < source->member_count; m++) {
         const ups_layout_member *member = &source->members[m];
-        const int64_t room = (int64_t)strlen(member->name) + SEGMENT_ROOM;
-        if (member->segments > 1 && room > source->name_room) source->name_room = room;
+        const int64_t room = (int64_t)strlen(member->name) + ROW_ROOM + (member->segments > 1 ? FRAMES_ROOM : 0);
+        if (room > source->name_room) source->name_room = room;
     }
     for (int64_t m = 0; m < source->member_count; m++) {
         const ups_layout_member *member = &source->members[m];

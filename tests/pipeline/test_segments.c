@@ -1,8 +1,11 @@
 /* Trajectories cut into segments: samples of their own, whose frames, times and windows are those of the whole. */
 #include "tests/base/testing.h"
 
+#include "base/arena.h"
 #include "pipeline/layouts/layouts.h"
+#include "pipeline/layouts/mapping.h"
 #include "tests/pipeline/hdf5_writer.h"
+#include <stdio.h>
 #include <string.h>
 
 enum { SAMPLES = 3, TIMES = 11, SEGMENT = 4, SEGMENTS = TIMES / SEGMENT };
@@ -28,6 +31,20 @@ static void write_gas(const char *path, const written_form *form) {
 
 static void write_well(const char *path, const written_form *form) {
     write_well_file(path, form, SAMPLES, TIMES, 5, 6);
+}
+
+/* An NPY of zeros, float32 (2, 4, 3, 1). */
+static void write_array(const char *path) {
+    static const char head[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 4, 3, 1), }";
+    unsigned char bytes[128 + 2 * 4 * 3 * 4] = "\x93NUMPY\x01";
+    bytes[8] = 118;
+    memset(bytes + 10, ' ', 118);
+    memcpy(bytes + 10, head, sizeof head - 1);
+    bytes[127] = '\n';
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, sizeof bytes, file), sizeof bytes);
+    assert_int_equal(fclose(file), 0);
 }
 
 static ups_source *open_cut(const char *path, int64_t segment, bool through_library) {
@@ -118,6 +135,29 @@ static void segments_are_named_by_their_frames(void **state) {
     ups_source_close(source);
 }
 
+static void long_names_are_whole(void **state) {
+    static const char name[] = "a_run_whose_name_is_longer_than_most";
+    char path[400];
+    snprintf(path, sizeof path, "%s/%s.npy", scratch_directory, name);
+    write_array(path);
+    ups_mapping mapping;
+    ups_error error;
+    ups_arena *arena = ups_arena_create(0);
+    assert_int_equal(
+        ups_mapping_parse("the layout", "{fields: {u: 0}, axes: [sample, time, x, channel]}", arena, &mapping, &error),
+        UPS_OK);
+    char expected[400];
+    for (int64_t segment = 0; segment <= 2; segment += 2) {
+        ups_source *source;
+        const ups_layout_options options = {.mapping = &mapping, .segment = segment};
+        if (ups_layout_open(path, &options, &source, &error) != UPS_OK) fail_msg("%s", error.message);
+        snprintf(expected, sizeof expected, segment ? "%s[1][2:4]" : "%s[1]", name);
+        assert_string_equal(describe(source, segment ? 3 : 1).name, expected);
+        ups_source_close(source);
+    }
+    ups_arena_destroy(arena);
+}
+
 static void trajectories_of_different_lengths_become_one_task(void **state) {
     write_tensor(scratch("short.h5"), &forms[0]);
     write_tensor_file(scratch("long.h5"), &forms[1], 2, 3 * TIMES, 45);
@@ -149,6 +189,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(segments_hold_what_the_whole_does),
         cmocka_unit_test(segments_are_named_by_their_frames),
+        cmocka_unit_test(long_names_are_whole),
         cmocka_unit_test(trajectories_of_different_lengths_become_one_task),
         cmocka_unit_test(a_trajectory_that_is_too_short_is_refused),
     };

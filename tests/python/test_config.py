@@ -427,12 +427,16 @@ model: {tokens: grid, dim: auto}
     config = tmp_path / "c.yaml"
     config.write_text(text)
     must("config", "check", config)
-    for old, new, line, sentence in (
-            ("time: t", "time: tt", 6, "holds no array 'tt'"), ("[4]", "[64]", 4, "patches of 64 points on a grid axis of 32"),
-            ("waves.zarr", ".", 4, "is a directory, and no store of Zarr")):
+    shutil.copytree(tmp_path / "waves.zarr", tmp_path / "waves_2.zarr")
+    (tmp_path / "waves_3.zarr").mkdir()
+    for old, new, line, key, sentence in (
+            ("time: t", "time: tt", 6, "layout", "holds no array 'tt'"), ("[4]", "[64]", 5, "patch", "patches of 64 points on a grid axis of 32"),
+            ("[4]", "[4]\n    segment: 7", 6, "segment", "6 frames, too few for a segment of 7"), ("[4]", "[4]\n    stride: 6", 6, "stride", "a stride of 6"),
+            ("waves.zarr", ".", 4, "files[0]", "is a directory, and no store of Zarr"),
+            ("[waves.zarr]", "[waves.zarr, 'w*_2.zarr', 'waves_[34].zarr']", 4, "files[2]", "waves_3.zarr")):
         config.write_text(text.replace(old, new, 1))
         done = ups("config", "check", config)
-        assert done.returncode == 1 and f":{line}: tasks[0]." in done.stderr and sentence in done.stderr, done.stderr
+        assert done.returncode == 1 and f":{line}: tasks[0].{key}: " in done.stderr and sentence in done.stderr, done.stderr
     config.write_text(text.replace("time: t", "time: tt"))
     must("config", "check", "--without-paths", config)
     with h5py.File(tmp_path / "points.h5", "w") as f:

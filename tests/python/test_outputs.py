@@ -51,6 +51,12 @@ def test_a_file_of_the_users_stays_as_it_is(runs, scratch, kind):
         assert Path(path).read_bytes() == there and os.listdir(scratch) == [os.path.basename(path)]
 
 
+def test_two_outputs_are_two_files(runs, scratch):
+    path = os.path.join(scratch, "one")
+    one_sentence(runs.run("eval", runs.path("trained"), "-o", path, "--html", path), path, "name one file")
+    assert os.listdir(scratch) == []
+
+
 @pytest.mark.parametrize("kind", WRITERS)
 def test_a_command_can_be_repeated(runs, scratch, kind):
     path = os.path.join(scratch, name_of(kind))

@@ -74,12 +74,26 @@ def test_caches_hold_the_frames_of_their_segments(run):
         np.testing.assert_allclose(times, STEP * np.arange(i * SEGMENT, (i + 1) * SEGMENT))
 
 
-def test_a_cache_of_other_segments_is_not_taken(run):
-    """Segments of 13 frames are as many, in the same splits."""
+def test_a_cache_of_other_segments_is_not_taken(tmp_path):
+    """Segments of 13 frames are as many, in the same splits, and of fields at rest all else is the same."""
     assert LONG // (SEGMENT + 1) == LONG // SEGMENT
-    task = {"files": ["long.npy"], "segment": SEGMENT + 1, "layout": LAYOUT}
-    other = configuration(run, "other.yaml", task, output=str(run / "other"), cache={"directory": str(run / "run/cache")})
-    one_sentence(ups("train", other, "-q"), "cache")
+    np.save(tmp_path / "long.npy", np.repeat(waves(1), LONG, 0))
+    cache, said = tmp_path / "run/cache", []
+    for segment in (SEGMENT, SEGMENT + 1):
+        task = {"files": ["long.npy"], "segment": segment, "layout": LAYOUT}
+        path = configuration(tmp_path, f"{segment}.yaml", task, output=str(tmp_path / f"run{segment}"), cache={"directory": str(cache)})
+        said.append(ups("train", path, "-q"))
+    assert said[0].returncode == 0
+    assert "weights" not in one_sentence(said[1], "another encoder configuration")
+    document = json.loads((cache / "wave/train/zarr.json").read_text())
+    assert document["attributes"]["ups"]["encoder"]["segment"] == SEGMENT
+
+
+def test_a_run_of_segments_is_rolled_out_whole(run):
+    must("rollout", run / "run", "--set", "tasks[0].segment=0", "--split", "train", "-o", run / "whole.h5", "-q")
+    (name, times, _, truth), = rollouts(run / "whole.h5")
+    assert name == "long" and len(times) == LONG
+    np.testing.assert_array_equal(truth, waves(LONG))
 
 
 def test_runs_of_different_lengths_become_one_task(tmp_path):
@@ -93,6 +107,7 @@ def test_runs_of_different_lengths_become_one_task(tmp_path):
     one_sentence(ups("train", configuration(tmp_path, "c.yaml", task), "-q"), "61 frames.*40 frames.*`segment`")
     task["segment"] = 26
     one_sentence(ups("train", configuration(tmp_path, "c.yaml", task), "-q"), r"run2\.h5.*25 frames, too few for a segment of 26")
+    assert "tasks[0].segment: " in ups("config", "check", tmp_path / "c.yaml").stderr
     task["segment"] = 12
     must("train", configuration(tmp_path, "c.yaml", task), "-q")
     found = {}
@@ -112,12 +127,36 @@ def test_what_cannot_be_split_by_time_is_told(tmp_path):
     by_time = {"data": {"root": str(tmp_path), "split": {"by": "time"}}}
     one_sentence(ups("train", configuration(tmp_path, "c.yaml", {"files": ["long.npy"], "layout": layout}, **by_time), "-q"), "its key `segment` cuts them")
     one_sentence(ups("train", configuration(tmp_path, "c.yaml", {"files": ["long.npy"], "layout": layout, "segment": 12, "stride": 12}), "-q"), "stride of 12")
+    one_sentence(ups("train", configuration(tmp_path, "c.yaml", {"files": ["long.npy"], "layout": layout, "segment": 1}), "-q"), "tasks.0..segment: an operator needs two")
 
 
-def test_a_configuration_for_one_long_run_cuts_it(tmp_path):
-    np.save(tmp_path / "long.npy", waves(LONG))
-    done = told("config", "init", tmp_path / "long.npy", "--layout", "{fields: {u: long}, axes: [time, x]}", "-o", tmp_path / "c.yaml")
-    assert done["tasks"][0]["segment"] == 13
-    assert yaml.safe_load((tmp_path / "c.yaml").read_text())["tasks"][0]["segment"] == 13
-    assert "1 sample of 130 frames" in (tmp_path / "c.yaml").read_text() and "10 segments of 13 frames" in (tmp_path / "c.yaml").read_text()
+def test_points_that_move_are_not_cut(tmp_path):
+    rng = np.random.default_rng(1)
+    with h5py.File(tmp_path / "p.h5", "w") as f:
+        f["points"], f["u"], f["t"] = rng.random((1, 60, 20, 2)), rng.random((1, 60, 20)).astype("f4"), np.arange(60.0)
+    one_sentence(ups("train", configuration(tmp_path, "c.yaml", {"files": ["p.h5"], "segment": 6}), "-q"), "points that move cannot be cut")
+    assert "segment" not in told("config", "init", tmp_path / "p.h5", "-o", tmp_path / "i.yaml")["tasks"][0]
+
+
+@pytest.mark.parametrize("lengths, samples, segment, heading", [
+    ([LONG], 1, 13, "1 sample of 130 frames, 32 points; u; cut into segments of 13 frames"),
+    ([1100, 1000], 1, 50, "2 samples of 1000 to 1100 frames, 32 points; u; cut into segments of 50 frames"),
+    ([40, 61, 25, 33], 1, 12, "4 samples of 25 to 61 frames, 32 points; u; cut into segments of 12 frames"),
+    ([LONG] * 3, 1, None, "3 samples of 130 frames, 32 points; u"),
+    ([LONG], 4, None, "4 samples of 130 frames, 32 points; u")])
+def test_a_configuration_cuts_what_needs_it(tmp_path, lengths, samples, segment, heading):
+    for i, length in enumerate(lengths):
+        np.save(tmp_path / f"run{i}.npy", np.stack([waves(length, 1 + i + 10 * k) for k in range(samples)]))
+    layout = "{fields: {u: /u}, axes: [sample, time, x]}"
+    done = told("config", "init", *sorted(tmp_path.glob("*.npy")), "--layout", layout, "-o", tmp_path / "c.yaml")
+    task, = done["tasks"]
+    assert task.get("segment") == segment and len(task["files"]) == len(lengths)
+    text = (tmp_path / "c.yaml").read_text()
+    assert yaml.safe_load(text)["tasks"][0].get("segment") == segment and f"mapped, {heading}\n" in text
     must("config", "check", tmp_path / "c.yaml")
+
+
+def test_inspecting_a_configuration_tells_of_segments(run):
+    facts = told("data", "inspect", run / "c.yaml")[0]
+    assert facts["segments_of"] == LONG and facts["time"]["frames"] == SEGMENT and facts["samples"] == LONG // SEGMENT
+    assert f"a segment of a trajectory of {LONG}" in must("data", "inspect", run / "c.yaml").stdout

@@ -238,6 +238,24 @@ static void segments_of_a_trajectory_stay_together(void **state) {
     }
 }
 
+/* Shares are those of all segments where single trajectories have too few for them. */
+static void few_segments_of_many_trajectories_are_shared_out(void **state) {
+    opened o = open_task("files: [slow.h5]\n    segment: 2", "by: time"); /* twenty of two each */
+    assert_int_equal(o.splits->count[UPS_SPLIT_TRAIN], 32);
+    assert_int_equal(o.splits->count[UPS_SPLIT_VALIDATION], 4);
+    assert_int_equal(o.splits->count[UPS_SPLIT_TEST], 4);
+    for (int64_t i = 0; i < 4; i++) {
+        assert_int_equal(o.splits->samples[UPS_SPLIT_TEST][i] % 2, 1); /* the later one */
+        assert_false(is_in(o.splits, UPS_SPLIT_TEST, o.splits->samples[UPS_SPLIT_VALIDATION][i]));
+    }
+    opened more = open_task("files: [slow.h5, other.h5]\n    segment: 2", "by: time");
+    for (int s = 0; s < UPS_SPLIT_COUNT; s++) { /* what comes later changes nothing */
+        for (int64_t i = 0; i < o.splits->count[s]; i++)
+            assert_true(is_in(more.splits, (ups_split)s, o.splits->samples[s][i]));
+    }
+    close_task(&o), close_task(&more);
+}
+
 static void by_time_wants_segments(void **state) {
     opened o = {0};
     ups_error error;
@@ -277,6 +295,7 @@ int main(void) {
         cmocka_unit_test(test_files_are_for_tests_alone),
         cmocka_unit_test(a_single_trajectory_in_segments_is_split_by_time),
         cmocka_unit_test(segments_of_a_trajectory_stay_together),
+        cmocka_unit_test(few_segments_of_many_trajectories_are_shared_out),
         cmocka_unit_test(by_time_wants_segments),
         cmocka_unit_test(what_holds_out_nothing_is_told_of_segments),
         cmocka_unit_test(shares_that_are_none_are_refused),

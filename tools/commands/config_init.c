@@ -1,6 +1,7 @@
 /* `ups config init FILES... -o c.yaml`: a configuration to begin with, for data files. Files of one family (layout,
- * fields, grid, frames, and a name that differs in numbers alone) become a task; patches follow from the grid, sizes of
- * the model from how much data there is. What it writes was opened as `ups train` opens it. */
+ * fields, grid, frames, and a name that differs in numbers alone) become a task; files of one trajectory each may
+ * differ in their frames, since segments of one length are cut from them; patches follow from the grid, sizes of the
+ * model from how much data there is. What it writes was opened as `ups train` opens it. */
 #include "base/config/annotate.h"
 #include "base/files.h"
 #include "base/json.h"
@@ -37,6 +38,9 @@ typedef struct family {
     ups_sample shape; /* of its pointers none is kept */
     bool scattered;   /* its points lie anywhere */
     bool own_points;  /* and each sample has its own */
+    bool moving;      /* and they move */
+    bool single;      /* a trajectory a file */
+    int64_t longest;  /* frames, where shape.times are the fewest */
     int64_t samples, segment, patch[UPS_MAX_GRID_DIMS];
     char **files;
     int file_count;
@@ -117,11 +121,21 @@ static bool has_own_points(const ups_sample *shape) {
     return shape->points && shape->points->own;
 }
 
+static bool are_moving(const ups_sample *shape) {
+    return shape->points && shape->points->moving;
+}
+
+/* Whether segments of one length can be cut from trajectories of different ones. */
+static bool may_be_cut(const family *f, const ups_source *source) {
+    return f->single && source->count == 1 && !f->moving;
+}
+
 static bool belongs(const family *f, const char *stem, const ups_source *source, const char *fields,
                     const ups_sample *shape) {
     return strcmp(f->stem, stem) == 0 && f->scattered == (shape->points != NULL) &&
            f->own_points == has_own_points(shape) && strcmp(f->kind, source->class->kind) == 0 &&
-           strcmp(f->fields, fields) == 0 && f->shape.dims == shape->dims && f->shape.times == shape->times &&
+           strcmp(f->fields, fields) == 0 && f->shape.dims == shape->dims &&
+           (f->shape.times == shape->times || may_be_cut(f, source)) && f->moving == are_moving(shape) &&
            f->shape.dtype == shape->dtype && f->shape.order == shape->order &&
            (f->own_points || memcmp(f->shape.grid, shape->grid, sizeof shape->grid) == 0);
 }
@@ -157,11 +171,15 @@ static void choose_patches(family *f) {
     }
 }
 
-/* A single trajectory is cut into segments, the last of which are held out: ten, or twenty where they are long. */
+/* Fewer trajectories than splits are cut into segments, the last of which are held out: ten of the shortest, or twenty
+ * where they are long. More trajectories are cut where their lengths differ, once at least, so that little is left over
+ * of longer ones. */
 static void choose_segment(family *f) {
-    enum { FEW = 10, MANY = 20, LONG = 50, SHORTEST = 4 };
+    enum { SPLITS = 3, FEW = 10, MANY = 20, LONG = 50, SHORTEST = 4, HALVED = 16 };
     const int64_t times = f->shape.times;
-    f->segment = f->samples > 1 || times < FEW * SHORTEST ? 0 : times / (times / MANY >= LONG ? MANY : FEW);
+    f->segment = f->longest == times ? 0 : times >= HALVED ? times / 2 : times;
+    if (f->samples < SPLITS && times >= FEW * SHORTEST && !f->moving)
+        f->segment = times / (times / MANY >= LONG ? MANY : FEW);
 }
 
 static ups_status add_file(survey *s, char *path, int most, ups_error *error) {
@@ -189,6 +207,9 @@ static ups_status add_file(survey *s, char *path, int most, ups_error *error) {
                           .shape = shape,
                           .scattered = shape.points != NULL,
                           .own_points = has_own_points(&shape),
+                          .moving = are_moving(&shape),
+                          .single = source->count == 1,
+                          .longest = shape.times,
                           .files = UPS_ARENA_ARRAY(s->arena, char *, most)};
             f->shape.points = NULL; /* they go with the source */
             make_name_unique(s, f);
@@ -200,6 +221,9 @@ static ups_status add_file(survey *s, char *path, int most, ups_error *error) {
         }
         f->files[f->file_count++] = path;
         f->samples += source->count;
+        f->single = f->single && source->count == 1;
+        if (shape.times < f->shape.times) f->shape.times = shape.times;
+        if (shape.times > f->longest) f->longest = shape.times;
         choose_segment(f);
         s->bytes += (double)source->count * (double)source->limits.decoded_bytes;
     }
@@ -420,16 +444,17 @@ static const char *heading_of(const survey *s, const char *output) {
         "  ups train %s\n",
         output);
     for (const family *f = s->families; f < s->families + s->count; f++) {
-        text = ups_arena_printf(s->arena, "%s\n%s: %s, %" PRId64 " sample%s of %" PRId64 " frames, %s", text, f->name,
-                                f->kind, f->samples, f->samples == 1 ? "" : "s", f->shape.times,
-                                f->own_points ? "up to " : "");
+        const bool differ = f->longest > f->shape.times;
+        text = ups_arena_printf(s->arena, "%s\n%s: %s, %" PRId64 " sample%s of %" PRId64, text, f->name, f->kind,
+                                f->samples, f->samples == 1 ? "" : "s", f->shape.times);
+        if (differ) text = ups_arena_printf(s->arena, "%s to %" PRId64, text, f->longest);
+        text = ups_arena_printf(s->arena, "%s frames, %s", text, f->own_points ? "up to " : "");
         for (int a = 0; a < f->shape.dims; a++) {
             text = ups_arena_printf(s->arena, "%s%s%" PRId64, text, a ? " × " : "", f->shape.grid[a]);
         }
         text = ups_arena_printf(s->arena, "%s points; %s", text, f->fields);
         if (f->segment > 0)
-            text = ups_arena_printf(s->arena, "%s; cut into %" PRId64 " segments of %" PRId64 " frames", text,
-                                    f->shape.times / f->segment, f->segment);
+            text = ups_arena_printf(s->arena, "%s; cut into segments of %" PRId64 " frames", text, f->segment);
     }
     return text;
 }
@@ -509,8 +534,9 @@ int ups_cmd_config_init(int argc, char **argv) {
         .option_count = OPTION_COUNT,
         .details =
             "Files of one family become one task: the same layout, fields, grid and frames, names that differ in\n"
-            "numbers alone. Patches are chosen from the grid, the core from how many tokens they make,\n"
-            "sizes of the model from the amount of data. For files of your own, --layout says what they hold.\n\n"
+            "numbers alone. Long runs, and runs of different lengths, are cut into segments. Patches are chosen\n"
+            "from the grid, the core from how many tokens they make, sizes of the model from the amount of data.\n"
+            "For files of your own, --layout says what they hold.\n\n"
             "Examples:\n"
             "  ups config init data/*.hdf5 -o run.yaml\n"
             "  ups train run.yaml\n"

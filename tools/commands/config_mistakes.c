@@ -5,14 +5,26 @@
 #include "train/config/paths.h"
 #include "train/data/tasks.h"
 #include "train/networks.h"
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-/* The file that a sentence names: of those whose names are in it the longest, since one may begin as another. The
- * first, where it names none, as where patterns stand for files. */
-static unsigned file_in(const ups_task_config *task, const char *sentence) {
+/* Whether a word of the sentence is a path that the pattern stands for. */
+static bool names_one_of(const char *sentence, const char *pattern) {
+    char *words = strdup(sentence), *rest = NULL;
+    bool found = false;
+    for (char *word = words ? strtok_r(words, " ,:;()'\"", &rest) : NULL; word && !found;
+         word = strtok_r(NULL, " ,:;()'\"", &rest))
+        found = fnmatch(pattern, word, FNM_PATHNAME) == 0;
+    free(words);
+    return found;
+}
+
+/* The file that a sentence names: of those whose names are in it the longest, since one may begin as another; else the
+ * first pattern that stands for one that it names. */
+static unsigned file_in(const ups_run_config *config, const ups_task_config *task, const char *sentence) {
     unsigned found = 0;
     size_t longest = 0;
     for (unsigned f = 0; f < task->file_count; f++) {
@@ -21,10 +33,28 @@ static unsigned file_in(const ups_task_config *task, const char *sentence) {
         found = f;
         longest = length;
     }
+    for (unsigned f = 0; f < task->file_count && longest == 0; f++) {
+        char *pattern = ups_run_data_path(config, task->files[f]);
+        const bool named = pattern && names_one_of(sentence, pattern);
+        free(pattern);
+        if (named) return f;
+    }
     return found;
 }
 
-/* What the files of each task say against it, where its layout stands, or the file; else what its network does. */
+/* The key of the task that a sentence is about; NULL: it is about a file. */
+static const char *part_in(const ups_task_config *task, const ups_error *error) {
+    static const char *const keys[] = {"segment", "stride", "patch", "field_scale"};
+    if (strstr(error->message, ": layout.") && ups_mapping_is_given(&task->layout)) return "layout";
+    if (strstr(error->message, keys[0]) && task->segment > 0)
+        return keys[0]; /* also where a file is too short for it */
+    for (size_t k = 0; k < sizeof keys / sizeof *keys && error->code == UPS_ERR_CONFIG; k++) {
+        if (strstr(error->message, keys[k])) return keys[k];
+    }
+    return NULL;
+}
+
+/* What the files of each task say against it, where its key stands, or the file; else what its network does. */
 static void open_data(const ups_run_config *config, ups_config_mistakes *mistakes) {
     ups_tasks *tasks = NULL;
     ups_error error;
@@ -37,9 +67,11 @@ static void open_data(const ups_run_config *config, ups_config_mistakes *mistake
     for (unsigned t = 0; t < config->task_count; t++) {
         char key[64];
         if (ups_task_try(config, (int)t, &error) == UPS_OK) continue;
-        const bool of_layout = strstr(error.message, ": layout.") && ups_mapping_is_given(&config->tasks[t].layout);
-        if (of_layout) snprintf(key, sizeof key, "tasks[%u].layout", t);
-        if (!of_layout) snprintf(key, sizeof key, "tasks[%u].files[%u]", t, file_in(&config->tasks[t], error.message));
+        const char *part = part_in(&config->tasks[t], &error);
+        if (part)
+            snprintf(key, sizeof key, "tasks[%u].%s", t, part);
+        else
+            snprintf(key, sizeof key, "tasks[%u].files[%u]", t, file_in(config, &config->tasks[t], error.message));
         ups_config_mistakes_disagree(mistakes, key, NULL, "%s", error.message);
     }
 }

@@ -221,6 +221,8 @@ static json_t *describe_source(const ups_source *source) {
         json_object_set_new(facts, "files", files);
     }
     if (sample.points) json_object_set_new(facts, "points", describe_points(source, sample.points));
+    if (ups_layout_stored_times(source, 0) > sample.times)
+        json_object_set_new(facts, "segments_of", json_integer(ups_layout_stored_times(source, 0)));
     if (ups_layout_left_out(source))
         json_object_set_new(facts, "left_out", ups_json_printable(ups_layout_left_out(source)));
     return facts;
@@ -317,7 +319,10 @@ static void print_source(const json_t *facts) {
     if (json_object_get(facts, "points")) print_points(json_object_get(facts, "points"));
     printf("  boundary   %s\n", text_of(facts, "boundary"));
     const json_t *time = json_object_get(facts, "time"), *times = json_object_get(time, "range");
-    printf("  time       %lld frames, %g to %g\n", integer_of(time, "frames"), entry_of(times, 0), entry_of(times, 1));
+    printf("  time       %lld frames, %g to %g", integer_of(time, "frames"), entry_of(times, 0), entry_of(times, 1));
+    const long long whole = integer_of(facts, "segments_of"); /* 0: there is none */
+    if (whole) printf("; a segment of a trajectory of %lld", whole);
+    printf("\n");
     printf("  parameters");
     const char *name;
     json_t *range, *parameters = json_object_get(facts, "parameters");

@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { CHECKPOINT, SPLIT, OUTPUT, HTML, STRIDE, GATES, SET, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
@@ -388,6 +389,9 @@ static ups_status evaluate(ups_session *session, const eval_request *request, in
         .checkpoint = request->checkpoint, .split = request->split, .show = request->json ? NULL : show};
     json_t *document;
     if (request->output) UPS_TRY(ups_output_check(request->output, UPS_OUTPUT_EVALUATION, error));
+    if (request->html && request->output && strcmp(request->html, request->output) == 0)
+        return ups_fail(error, UPS_ERR_ARGUMENT,
+                        "%s: --output and --html name one file; the page would replace the scores", request->html);
     if (request->html) UPS_TRY(ups_output_check(request->html, UPS_OUTPUT_PAGE, error));
     if (request->gates) UPS_TRY(check_gates(&session->config->evaluation, error));
     UPS_TRY(ups_evaluation_make(session, &wanted, &document, error));

@@ -47,7 +47,7 @@ ups_status ups_latents_write(const ups_run_config *config, const ups_task *task,
     double *time = malloc((size_t)(samples * times) * sizeof *time);
     double *parameters = malloc((size_t)(samples * parameter_count + 1) * sizeof *parameters);
     char *directory = ups_run_cache_directory(config);
-    json_t *source = json_array(), *encoder_json = ups_networks_describe_encoder(config, task),
+    json_t *source = json_array(), *encoder_json = ups_latents_describe_encoder(config, task),
            *normalisation = ups_networks_describe_normalisation(task);
     for (int64_t f = 0; f < task->source->file_count; f++) {
         json_array_append_new(source, json_string(task->source->files[f]));

@@ -52,13 +52,17 @@ double ups_latents_error_bound(const ups_run_config *config) {
     return strtod(digits, NULL);
 }
 
+json_t *ups_latents_describe_encoder(const ups_run_config *config, const ups_task *task) {
+    json_t *encoder = ups_networks_describe_encoder(config, task);
+    if (task->config->segment > 0) json_object_set_new(encoder, "segment", json_integer(task->config->segment));
+    return encoder;
+}
+
 ups_status ups_latents_fingerprint(const ups_run_config *config, const ups_task *task, ups_split split,
                                    ups_fingerprint *fingerprint, ups_error *error) {
     UPS_TRY(ups_run_autoencoder_hash(config, fingerprint->encoder_weights, error));
-    json_t *encoder = ups_networks_describe_encoder(config, task);
+    json_t *encoder = ups_latents_describe_encoder(config, task);
     json_t *normalisation = ups_networks_describe_normalisation(task);
-    /* Numbers of samples mean other frames then. */
-    if (task->config->segment > 0) json_object_set_new(encoder, "segment", json_integer(task->config->segment));
     ups_fingerprint_json(encoder, fingerprint->encoder_configuration);
     ups_fingerprint_json(normalisation, fingerprint->normalisation);
     json_decref(encoder);

@@ -9,6 +9,10 @@
 /* cache.max_abs_error as it was written. */
 double ups_latents_error_bound(const ups_run_config *config);
 
+/* The encoder as a cache's documents tell of it: with the length of segments, without which numbers of samples do not
+ * say which frames they are. */
+json_t *ups_latents_describe_encoder(const ups_run_config *config, const ups_task *task);
+
 /* What a cache of this task and split must have been made by: weights of output/autoencoder.safetensors, encoder,
  * normalisation, source. */
 ups_status ups_latents_fingerprint(const ups_run_config *config, const ups_task *task, ups_split split,

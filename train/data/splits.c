@@ -142,12 +142,11 @@ static void add_sample(ups_sample_splits *splits, int split, int64_t sample) {
     splits->samples[split][splits->count[split]++] = sample;
 }
 
-/* Gives each split as many of the file's samples as it lacks of its share of the `seen` samples of this and earlier
- * files; training takes the rest. Test samples that are the file's first or last are taken before any is drawn. */
-static void split_file(const ups_split_config *shares, uint64_t key, const file_part *file, int64_t seen,
-                       ranked_sample *ranked, ups_sample_splits *splits) {
-    ups_random stream = ups_random_stream(key, UPS_RANDOM_SAMPLER, (uint32_t)file->file);
-    int64_t wanted[UPS_SPLIT_COUNT], lacking[UPS_SPLIT_COUNT], left = file->end - file->first, next = 0;
+/* Of `left` samples each split gets as many as it lacks of its share of all that were `seen`, these among them;
+ * training takes the rest. */
+static void share_out(const ups_split_config *shares, int64_t seen, int64_t left, const ups_sample_splits *splits,
+                      int64_t lacking[UPS_SPLIT_COUNT]) {
+    int64_t wanted[UPS_SPLIT_COUNT];
     split_sizes(shares, seen, wanted);
     for (int s = UPS_SPLIT_COUNT - 1; s > UPS_SPLIT_TRAIN; s--) {
         lacking[s] = wanted[s] - splits->count[s];
@@ -155,6 +154,15 @@ static void split_file(const ups_split_config *shares, uint64_t key, const file_
         left -= lacking[s];
     }
     lacking[UPS_SPLIT_TRAIN] = left;
+}
+
+/* Shares out a file's samples, of which `seen` were in this and earlier files. Test samples that are the file's first
+ * or last are taken before any is drawn. */
+static void split_file(const ups_split_config *shares, uint64_t key, const file_part *file, int64_t seen,
+                       ranked_sample *ranked, ups_sample_splits *splits) {
+    ups_random stream = ups_random_stream(key, UPS_RANDOM_SAMPLER, (uint32_t)file->file);
+    int64_t lacking[UPS_SPLIT_COUNT], next = 0;
+    share_out(shares, seen, file->end - file->first, splits, lacking);
     int64_t first = file->first, end = file->end;
     if (shares->test_place == UPS_TEST_FIRST) {
         for (; lacking[UPS_SPLIT_TEST] > 0; lacking[UPS_SPLIT_TEST]--) add_sample(splits, UPS_SPLIT_TEST, first++);
@@ -322,19 +330,22 @@ static ups_status is_by_time(const ground *g, const ups_split_config *shares, bo
                         g->task->name);
     if (shares->by == UPS_SPLIT_BY_AUTO) *by_time = g->trajectories < g->samples && shared < wanted;
     if (*by_time) {
-        ups_log(UPS_LOG_INFO, "task %s: each trajectory is split by time: it is trained on its %s segments",
+        ups_log(UPS_LOG_INFO,
+                "task %s: trajectories are split by time: the model is trained on the %s segments of each",
                 g->task->name, shares->test_place == UPS_TEST_FIRST ? "last" : "first");
     }
     return UPS_OK;
 }
 
 /* Training has the first segments of each trajectory, validation those behind them, tests the last; the other way
- * round where tests are to have the first. */
+ * round where tests are to have the first. Where trajectories have few segments, not all give some to each. */
 static void split_by_time(const ground *g, const ups_split_config *shares, ups_sample_splits *splits) {
+    int64_t seen = 0;
     for (int64_t f = next_shared(g, 0); f < g->file_count; f = next_shared(g, f + 1)) {
         for (int64_t t = g->files[f].first; t < g->files[f].end; t++) {
-            int64_t sizes[UPS_SPLIT_COUNT], sample = g->first[t];
-            split_sizes(shares, g->first[t + 1] - sample, sizes);
+            int64_t sizes[UPS_SPLIT_COUNT], sample = g->first[t], segments = g->first[t + 1] - sample;
+            seen += segments;
+            share_out(shares, seen, segments, splits, sizes);
             for (int i = 0; i < UPS_SPLIT_COUNT; i++) {
                 const int s = shares->test_place == UPS_TEST_FIRST ? UPS_SPLIT_COUNT - 1 - i : i;
                 for (int64_t k = 0; k < sizes[s]; k++) add_sample(splits, s, sample++);

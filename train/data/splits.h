@@ -5,7 +5,8 @@
  *
  * Samples of a file are ordered at random, by a stream that is the task's name's and the file's own, and each split
  * gets its share of them; test samples may also be a file's first or last ones, or files of their own. A file's splits
- * do not depend on the files behind it, so a task that gets more files keeps what it had.
+ * do not depend on the files behind it, so a task that gets more files keeps what it had; but for segments, which
+ * UPS_SPLIT_BY_AUTO splits by time only as long as trajectories are few.
  *
  * Files of one task often hold the same initial conditions under other parameters, in the same order. By index, sample
  * i of all files is in one split: an initial condition that was trained on is in no test. */
@@ -24,7 +25,7 @@ typedef struct ups_sample_splits {
 } ups_sample_splits;
 
 /* Splits the source's samples as `data` and the task say: those within the task's max_samples. With UPS_SPLIT_BY_AUTO
- * it is by time where trajectories are cut into segments and fewer than there are splits, by index where the task's
+ * it is by time where there are fewer trajectories than splits and segments of them, by index where the task's
  * files hold equally many samples and those that are compared (the first, the middle and the last of each file) begin
  * with the same field. UPS_ERR_CONFIG where by index was asked for and cannot be. */
 ups_status ups_split_samples(const ups_data_config *data, const ups_task_config *task, const ups_source *source,
