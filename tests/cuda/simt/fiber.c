@@ -19,6 +19,10 @@ enum { STACK_BYTES = 256 << 10 };
 
 enum { GUARD_BYTES = 4096, SAVED_REGISTERS = 6 };
 
+/* Stacks lie whole pages apart. If they began at one place in a page, what threads of a block have at hand would share
+ * a few sets of the cache. */
+enum { SHIFT_BYTES = 5 * 64, SHIFTS_BELOW = 4096 };
+
 void simt_fiber_jump(void **save, void *to);
 __asm__(".text\n"
         ".type simt_fiber_jump, @function\n"
@@ -50,8 +54,10 @@ void simt_fiber_begin(simt_fiber *fiber, void (*begin)(void)) {
         }
         fiber->stack = memory + GUARD_BYTES;
         fiber->stack_bytes = STACK_BYTES;
+        static uint32_t made;
+        fiber->shift = made++ * SHIFT_BYTES % SHIFTS_BELOW;
     }
-    uint64_t *top = (uint64_t *)((char *)fiber->stack + fiber->stack_bytes);
+    uint64_t *top = (uint64_t *)((char *)fiber->stack + fiber->stack_bytes - fiber->shift);
     *--top = 0; /* where `begin` would return to; leaves the stack aligned as a call does */
     *--top = (uint64_t)(uintptr_t)begin;
     fiber->stack_pointer = top - SAVED_REGISTERS;

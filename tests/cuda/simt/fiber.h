@@ -3,11 +3,13 @@
 #define UPS_TESTS_CUDA_SIMT_FIBER_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 typedef struct simt_fiber {
     void *stack_pointer;
     void *stack; /* lowest address; NULL of the host thread's own fiber before it was left once */
     size_t stack_bytes;
+    uint32_t shift;   /* from the end of its stack to where it begins */
     void *fake_stack; /* the address sanitizer's */
 } simt_fiber;
 

@@ -16,7 +16,7 @@
 
 #define WINDOW_BYTES ((uint64_t)64 << 30)
 #define SHARED_WINDOW_BYTES ((uint64_t)1 << 20)
-enum { PAGE = 4096, OFFSET = 512, POISON = 0xff, MAX_VARIABLES = 1024, MAX_KERNELS = 4096 };
+enum { PAGE = 4096, HUGE_FROM = 4 << 20, OFFSET = 512, POISON = 0xff, MAX_VARIABLES = 1024, MAX_KERNELS = 4096 };
 
 typedef struct allocation {
     uint64_t begin, bytes;
@@ -101,6 +101,7 @@ uint64_t simt_memory_allocate(size_t bytes) {
     }
     used += room + PAGE;
     allocations[allocation_count++] = (allocation){page + OFFSET, bytes, simt_shadow_create(bytes), false};
+    if (room >= HUGE_FROM) madvise(simt_memory_contents(page), room, MADV_HUGEPAGE); /* fewer faults */
     memset(simt_memory_contents(page), POISON, room);
     return page + OFFSET;
 }

@@ -19,12 +19,13 @@ struct meeting {
     const char *what;
     const simt_place *at;
     meeting_work *work;
-    uint32_t mask, arrived; /* arrived 0: none under way */
+    uint32_t mask, arrived;
     uint32_t warp;
 };
 
 typedef struct warp {
     uint32_t alive;
+    uint32_t under_way; /* which of the meetings are */
     meeting meetings[SIMT_LANES];
     mailbox lanes[SIMT_LANES];
 } warp;
@@ -35,43 +36,40 @@ void simt_warps_begin(void) {
     for (uint32_t i = 0; i < SIMT_MAX_WARPS; i++) {
         uint32_t first = i * SIMT_LANES, count = simt_now.thread_count > first ? simt_now.thread_count - first : 0;
         warps[i].alive = count >= SIMT_LANES ? ~0u : (1u << count) - 1;
-        for (uint32_t j = 0; j < SIMT_LANES; j++) warps[i].meetings[j].arrived = 0;
+        warps[i].under_way = 0;
     }
 }
 
 static bool complete(warp *w, meeting *m) {
-    if (!m->arrived || m->arrived != (m->mask & w->alive)) return false;
+    if (m->arrived != (m->mask & w->alive)) return false;
     m->work(m, w->lanes);
-    for (uint32_t lane = 0; lane < SIMT_LANES; lane++) {
-        simt_thread *t = &simt_now.threads[m->warp * SIMT_LANES + lane];
-        if ((m->arrived >> lane & 1) && t != simt_now.running) simt_wake(t);
+    for (uint32_t left = m->arrived; left; left &= left - 1) {
+        simt_thread *t = &simt_now.threads[m->warp * SIMT_LANES + (uint32_t)__builtin_ctz(left)];
+        if (t != simt_now.running) simt_wake(t);
     }
-    m->arrived = 0;
+    w->under_way &= ~(1u << (m - w->meetings));
     return true;
 }
 
 void simt_warp_left(uint32_t thread) {
     warp *w = &warps[thread / SIMT_LANES];
     w->alive &= ~(1u << thread % SIMT_LANES);
-    for (uint32_t i = 0; i < SIMT_LANES; i++) complete(w, &w->meetings[i]);
+    for (uint32_t left = w->under_way; left; left &= left - 1) complete(w, &w->meetings[__builtin_ctz(left)]);
 }
 
 /* The meeting of a mask that is under way, or a new one. */
 static meeting *find_meeting(warp *w, const char *what, uint32_t mask, meeting_work *work, const simt_place *at) {
-    meeting *found = NULL;
-    for (uint32_t i = 0; i < SIMT_LANES; i++) {
-        meeting *m = &w->meetings[i];
-        if (!m->arrived) {
-            found = found ? found : m;
-            continue;
-        }
+    for (uint32_t left = w->under_way; left; left &= left - 1) {
+        meeting *m = &w->meetings[__builtin_ctz(left)];
         if (!(m->mask & mask)) continue;
         if (m->mask == mask && m->work == work && m->at->line == at->line) return m;
         simt_fail(at, "%s with mask %#x, while other lanes of the warp are at %s with mask %#x in %s:%d", what, mask,
                   m->what, m->mask, m->at->file, m->at->line);
     }
-    *found = (meeting){what, at, work, mask, 0, (uint32_t)(w - warps)};
-    return found;
+    const int place = __builtin_ctz(~w->under_way); /* masks have no lane in common, so that one is free */
+    w->under_way |= 1u << place;
+    w->meetings[place] = (meeting){what, at, work, mask, 0, (uint32_t)(w - warps)};
+    return &w->meetings[place];
 }
 
 static mailbox *meet(const char *what, uint32_t mask, const mailbox *mine, meeting_work *work, const simt_place *at) {
