@@ -5,9 +5,11 @@ import json
 from pathlib import Path
 
 import h5py
+import netCDF4
 import numpy as np
 import pytest
 import yaml
+import zarr
 
 from commands import must, one_sentence, told, ups
 
@@ -119,6 +121,39 @@ def test_runs_of_different_lengths_become_one_task(tmp_path):
             np.testing.assert_array_equal(truth, waves(times[i], 1 + i)[start:start + 12])
             np.testing.assert_allclose(at, STEP * np.arange(start, start + 12))
     assert sorted(i for split in found.values() for i in split) == [0, 1, 2, 3]  # a run is in one split
+
+
+def write_netcdf(path, u, t):
+    with netCDF4.Dataset(path, "w", format={".nc": "NETCDF4", ".nc3": "NETCDF3_CLASSIC", ".nc5": "NETCDF3_64BIT_DATA"}[path.suffix]) as f:
+        f.createDimension("time", None)
+        f.createDimension("x", POINTS)
+        f.createVariable("time", "f8", ("time",))[:] = t
+        f.createVariable("u", "f4", ("time", "x"))[:] = u
+
+
+def write_zarr(path, u, t):
+    group = zarr.open_group(path, mode="w")
+    for name, values, chunks in (("u", u, (7, 16)), ("t", t, t.shape)):
+        group.create_array(name, shape=values.shape, dtype=values.dtype, chunks=chunks)[:] = values
+
+
+OTHERS = {"long.nc": write_netcdf, "long.nc3": write_netcdf, "long.nc5": write_netcdf, "long.zarr": write_zarr,
+          "long.npz": lambda path, u, t: np.savez(path, u=u, t=t), "packed.npz": lambda path, u, t: np.savez_compressed(path, u=u, t=t)}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_format_is_cut(tmp_path, name):
+    truth, t = waves(65), STEP * np.arange(65)
+    OTHERS[name](tmp_path / name, truth, t)
+    task = {"files": [name], "segment": 20}
+    if ".nc" not in name:
+        task["layout"] = {"fields": {"u": "/u"}, "axes": ["time", "x"], "time": "/t"}
+    must("train", configuration(tmp_path, "c.yaml", task, operator={"steps": 2, "batch_size": 1}), "-q")
+    for split, first in {"train": 0, "validation": 20, "test": 40}.items():
+        must("rollout", tmp_path / "run", "-o", tmp_path / f"{split}.h5", "--split", split, "-q")
+        (_, times, _, found), = rollouts(tmp_path / f"{split}.h5")
+        np.testing.assert_array_equal(found, truth[first:first + 20])
+        np.testing.assert_allclose(times, t[first:first + 20])
 
 
 def test_what_cannot_be_split_by_time_is_told(tmp_path):
