@@ -437,6 +437,8 @@ model: {tokens: grid, dim: auto}
         config.write_text(text.replace(old, new, 1))
         done = ups("config", "check", config)
         assert done.returncode == 1 and f":{line}: tasks[0].{key}: " in done.stderr and sentence in done.stderr, done.stderr
+    config.write_text(text.replace("name: waves", "name: segment_of_stride").replace("[4]", "[64]"))
+    assert "tasks[0].patch: " in ups("config", "check", config).stderr  # whatever the task is called
     config.write_text(text.replace("time: t", "time: tt"))
     must("config", "check", "--without-paths", config)
     with h5py.File(tmp_path / "points.h5", "w") as f:

@@ -156,9 +156,8 @@ static void check_tasks(const ups_run_config *config, ups_config_mistakes *mista
         check_layout(i, &task->layout, mistakes);
         check_strides(config, i, mistakes);
         if (task->segment == 1)
-            disagree(mistakes, name_task_key(key, i, "segment"), NULL,
+            disagree(mistakes, name_task_key(other, i, "segment"), NULL,
                      "an operator needs two frames or more; 0 leaves trajectories whole");
-        name_task_key(key, i, "name");
         for (unsigned j = 0; j < i; j++) {
             if (strcmp(config->tasks[j].name, task->name) != 0) continue;
             disagree(mistakes, key, WITH(name_task_key(other, j, "name")), "'%s' names tasks[%u] already", task->name,

@@ -188,9 +188,8 @@ static const ups_config_key data_keys[] = {
                    .objection = object_to_share),
                KEY(CHOICE, "by", data.split.by, "auto", 0, 0,
                    "what is split: sample (each by itself), index (sample i of all of a task's files together), time "
-                   "(the segments of each trajectory, the last ones held out); auto: time where there are fewer "
-                   "trajectories than splits and segments of them, index where files hold equally many samples that "
-                   "begin alike",
+                   "(the segments of each trajectory, the last ones held out); auto: time where `segment` cuts fewer "
+                   "trajectories than there are splits, index where files hold equally many samples that begin alike",
                    .choices = split_bys)),
     KEY(CHOICE, "io", data.io, "auto", 0, 0, "I/O engine; auto: io_uring, threads where it is refused",
         .choices = engines, .neutral = true),
