@@ -76,6 +76,24 @@ static void upload(twin *t, size_t drawn) {
     free(host);
 }
 
+/* Numbers of a stream are the same in every case: they are drawn once. */
+static const double *normal_numbers(uint32_t stream, size_t count) {
+    enum { STREAMS = 256 };
+    static struct {
+        double *values;
+        size_t count;
+    } drawn[STREAMS];
+    assert_true(stream < STREAMS);
+    if (count > drawn[stream].count) {
+        drawn[stream].values = realloc(drawn[stream].values, count * sizeof(double));
+        assert_non_null(drawn[stream].values);
+        ups_random random = ups_random_stream(7, UPS_RANDOM_TEST, stream);
+        for (size_t i = drawn[stream].count; i < count; i++) drawn[stream].values[i] = ups_random_normal(random, i);
+        drawn[stream].count = count;
+    }
+    return drawn[stream].values;
+}
+
 twin twin_create(const operand *o, ups_dtype compute, uint32_t stream) {
     twin t = {{.dtype = dtype_of(o->kind, compute), .shape = o->shape}, NULL};
     if (o->kind == ABSENT) return (twin){0};
@@ -85,11 +103,12 @@ twin twin_create(const operand *o, ups_dtype compute, uint32_t stream) {
     const size_t drawn = count < COMPARED ? count : COMPARED;
     t.values = calloc(drawn, sizeof *t.values);
     ups_random random = ups_random_stream(7, UPS_RANDOM_TEST, stream);
+    const double *normal = o->kind == INDEX || o->kind == STATE ? NULL : normal_numbers(stream, drawn);
     for (size_t i = 0; i < drawn; i++) {
         if (o->kind == INDEX)
             t.values[i] = (double)ups_random_below(random, i, (uint64_t)o->bound);
         else if (o->kind != STATE)
-            t.values[i] = (o->spread > 0.0f ? (double)o->spread : 1.0) * ups_random_normal(random, i);
+            t.values[i] = (o->spread > 0.0f ? (double)o->spread : 1.0) * normal[i];
     }
     upload(&t, drawn);
     if (drawn == count) return t;

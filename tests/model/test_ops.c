@@ -20,9 +20,11 @@
  * Shapes are those of a list, and drawn ones (random_cases.h).
  *
  * UPS_CPU names the instruction set whose kernels are meant. Where it does not run, all is skipped: the program would
- * choose lesser kernels, and test them under a wrong name. */
+ * choose lesser kernels, and test them under a wrong name. UPS_TEST_ONCE_MORE, beside a run without it, skips what is
+ * the same with any kernels, and the best ones by their name, which the other run chooses. */
 #include "base/half.h"
 #include "base/random.h"
+#include "base/system/cpu_features.h"
 #include "model/cpu/device.h"
 #include "tests/base/skipping.h"
 #include "tests/model/claims.h"
@@ -82,35 +84,37 @@ static void compare(const fixture *f, const char *what, const double *expected, 
              tolerance);
 }
 
-static void check_forward(const op_case *c, ups_dtype compute) {
+/* The output and, `times` times, the gradients of one forward pass, which both come from. They are added to what is
+ * there where `added` says so; the first time random numbers are there, the second time what the first left. */
+static void check_case(const op_case *c, ups_dtype compute, int times, const bool added[]) {
+    double *before[UPS_MAX_INPUTS] = {NULL}, *gradients[UPS_MAX_INPUTS] = {NULL};
     fixture f;
     if (!fixture_create(&f, c, compute)) return;
     run_forward(&f);
     ups_reference_forward(&f.reference);
     compare(&f, "output", f.reference.output, &f.call.output);
-    fixture_destroy(&f);
-}
-
-static void check_backward(const op_case *c, ups_dtype compute, bool accumulate) {
-    fixture f;
-    if (!fixture_create(&f, c, compute)) return;
-    run_forward(&f);
     prepare_backward_call(&f);
     for (int i = 0; i < c->input_count; i++) {
         if (!wants_gradient(c, i)) continue;
+        const size_t count = (size_t)ups_shape_elements(c->inputs[i].shape);
         give_gradient(&f, i, 200 + (uint32_t)i);
-        f.call.accumulate[i] = accumulate;
-        if (!accumulate)
-            memset(f.gradients[i].values, 0, (size_t)ups_shape_elements(c->inputs[i].shape) * sizeof(double));
-        f.reference.input_gradients[i] = f.gradients[i].values;
+        before[i] = f.gradients[i].values;
+        f.gradients[i].values = gradients[i] = f.reference.input_gradients[i] = calloc(count, sizeof(double));
     }
-    run_backward(&f);
     ups_reference_backward(&f.reference);
-    for (int i = 0; i < c->input_count; i++) {
-        char what[64];
-        snprintf(what, sizeof what, "gradient of input %d%s", i, accumulate ? ", accumulated" : "");
-        if (wants_gradient(c, i)) compare(&f, what, f.gradients[i].values, &f.gradients[i].tensor);
+    for (int time = 0; time < times; time++) {
+        for (int i = 0; i < c->input_count; i++) f.call.accumulate[i] = added[time] && wants_gradient(c, i);
+        run_backward(&f);
+        for (int i = 0; i < c->input_count; i++) {
+            char what[64];
+            if (!wants_gradient(c, i)) continue;
+            snprintf(what, sizeof what, "gradient of input %d%s", i, added[time] ? ", accumulated" : "");
+            for (int64_t at = 0; added[time] && at < ups_shape_elements(c->inputs[i].shape); at++)
+                before[i][at] += gradients[i][at];
+            compare(&f, what, added[time] ? before[i] : gradients[i], &f.gradients[i].tensor);
+        }
     }
+    for (int i = 0; i < c->input_count; i++) free(before[i]);
     fixture_destroy(&f);
 }
 
@@ -145,14 +149,6 @@ CLAIM(every_op_has_a_kernel) {
     }
 }
 
-static void check_gradients(const op_case *c, ups_dtype compute) {
-    check_backward(c, compute, false);
-}
-
-static void check_added_gradients(const op_case *c, ups_dtype compute) {
-    check_backward(c, compute, true);
-}
-
 static bool is_named(ups_op_kind kind, const char *name, size_t length) {
     const char *own = ups_op_name(kind);
     return strlen(own) == length && strncmp(name, own, length) == 0;
@@ -184,23 +180,13 @@ static bool names_ops_alone(const char *only) {
     return true;
 }
 
-static void check_all(void (*check)(const op_case *c, ups_dtype compute)) {
+/* Gradients are added to what is there, and then overwrite that. */
+CLAIM(every_op_and_its_gradients_are_those_of_the_reference) {
     skip_where_nothing_is_compared();
     for (int i = 0; i < op_case_count; i++) {
-        for (int k = 0; k < COMPUTES && is_meant(&op_cases[i]); k++) check(&op_cases[i], computes[k]);
+        for (int k = 0; k < COMPUTES && is_meant(&op_cases[i]); k++)
+            check_case(&op_cases[i], computes[k], 2, (const bool[]){true, false});
     }
-}
-
-CLAIM(every_op_computes_what_the_reference_does) {
-    check_all(check_forward);
-}
-
-CLAIM(every_gradient_is_that_of_the_reference) {
-    check_all(check_gradients);
-}
-
-CLAIM(gradients_are_added_to_what_is_there_as_the_reference_does) {
-    check_all(check_added_gradients);
 }
 
 /* UPS_TEST_SEED=N draws other shapes. */
@@ -211,8 +197,8 @@ CLAIM(ops_of_drawn_shapes_compute_what_the_reference_does) {
         random_case drawn;
         random_case_draw(seed ? strtoull(seed, NULL, 10) : 1, i, &drawn);
         for (int k = 0; k < COMPUTES && is_meant(&drawn.c); k++) {
-            check_forward(&drawn.c, computes[k]);
-            check_backward(&drawn.c, computes[k], i % 2 != 0);
+            const bool added = i % 2 != 0;
+            check_case(&drawn.c, computes[k], 1, &added);
         }
     }
 }
@@ -283,6 +269,7 @@ CLAIM(the_references_own_gradients_agree_with_finite_differences) {
     enum { ELEMENTS = 4 };
     skip_where_nothing_is_compared();
     if (!on_cpu()) skip_because("the reference is the same beside any device");
+    if (getenv("UPS_TEST_ONCE_MORE")) skip_because("the reference is the same beside any kernels");
     for (int c = 0; c < op_case_count; c++) {
         if (op_cases[c].kind == UPS_OP_ROUND_F16) continue; /* its gradient passes what it computes by */
         fixture f;
@@ -640,6 +627,14 @@ static int not_run_here(const char *wanted) {
     return 1;
 }
 
+/* Whether no better kernels run here, which are then those of `test_ops` by itself. */
+static bool is_best_here(const char *set) {
+    if (ups_runs_amx_bf16()) return strcmp(set, "amx") == 0;
+    if (ups_runs_avx512_bf16()) return strcmp(set, "avx512_bf16") == 0;
+    if (ups_runs_x86_64_v4()) return strcmp(set, "avx512") == 0;
+    return strcmp(set, ups_runs_x86_64_v3() ? "avx2" : "baseline") == 0;
+}
+
 /* Claims, and what they found; with `json` theirs is standard error. */
 static int check_claims(bool json) {
     const int output = json ? dup(STDOUT_FILENO) : -1;
@@ -680,6 +675,10 @@ int main(int argc, char **argv) {
     const char *name = getenv("UPS_TEST_DEVICE"), *wanted = getenv("UPS_CPU");
     const bool cpu = !name || strcmp(name, "cpu") == 0, json = getenv("UPS_TEST_JSON") != NULL;
     if (cpu && wanted && *wanted && strcmp(wanted, ups_cpu_instruction_set()) != 0) return not_run_here(wanted);
+    if (cpu && wanted && getenv("UPS_TEST_ONCE_MORE") && is_best_here(wanted)) {
+        printf("SKIPPED: kernels for %s are chosen here, and tested by the run that names none\n", wanted);
+        return UPS_SKIPPED_EXIT;
+    }
     if (!has_its_sizes(argc, argv)) return 2;
     if (!names_ops_alone(getenv("UPS_TEST_OPS"))) return 2;
     compared = !asks_for(argc, argv, "kernels");
