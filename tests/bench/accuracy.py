@@ -27,6 +27,7 @@ import h5py
 # Weight: of a task's draws beside others'; a step in 1D costs a tenth of one in 2D.
 LINE = dict(resolution=256, steps=41, train=1000, test=100, weight=4, patch=4, core="stack", hidden=64, modes=33, convolution=5, batch=8, bundle=1, spectral=0.1)
 PLANE = dict(resolution=64, steps=21, train=500, test=50, weight=1, patch=2, core="spectral", hidden=48, modes=12, convolution=3, batch=4, bundle=1, spectral=0.1)
+BOX = dict(resolution=32, steps=21, train=100, test=10, weight=1, patch=4, core="spectral", hidden=48, modes=4, convolution=3, batch=4, bundle=1, spectral=0.1)
 TOGETHER = dict(core="spectral", hidden=64, modes="33, 12", convolution=3, batch=4, bundle=1, spectral=0.1)
 # name: solver, values of its parameter (a file each), fixed parameters, sizes
 TASKS = {
@@ -39,6 +40,8 @@ TASKS = {
     "pattern": ("diffreact2d", None, (None,), {}, dict(PLANE, spectral=0)),
     "water": ("swe2d", None, (None,), {"initial": "averaged"}, dict(PLANE, bundle=4, spectral=0)),
     "gas2d": ("cfd2d_rand", None, (None,), {}, PLANE),
+    "incompressible": ("ns_incom2d", None, (None,), {"t_end": 2}, PLANE),
+    "gas3d": ("cfd3d_rand", None, (None,), {}, BOX),
 }
 CONFIG = """\
 output: {output}
@@ -105,6 +108,8 @@ def first_frames(path):
             yield from file["tensor"][:, 0]
         elif "density" in file:
             yield from file["density"][:, 0]
+        elif "velocity" in file:
+            yield from file["velocity"][:, 0]
         else:
             yield from (file[seed]["data"][0] for seed in file if seed.isdigit())
 

@@ -9,6 +9,7 @@
 
 enum { MOST_SAMPLES = 128, MOST_FRAMES = 512, MOST_JUDGED = 128, LEAST_FRAMES = 4 };
 #define MOST_PRODUCTS 4e9               /* of numbers of a patch, over all patches: some seconds */
+#define MOST_JUDGED_PRODUCTS 1e9        /* as many, once for each dim that is tried */
 #define MOST_VALUES 6.4e7               /* that are held in memory: 256 MB */
 #define GOLDEN_RATIO 0.6180339887498949 /* whose multiples, modulo 1, are spread evenly however many there are */
 
@@ -19,6 +20,7 @@ typedef struct collection {
     const ups_task *task;
     ups_split split;
     int64_t at_most;            /* frames */
+    double products;            /* of numbers of a patch, at most, over all patches */
     int64_t numbers, patches;   /* of a patch; of a frame */
     int64_t frames, most, each; /* collected; room for; of a trajectory */
     float *patch;               /* (frames, patches, numbers) */
@@ -107,7 +109,7 @@ static ups_status collect(const ups_run_config *config, collection *c, ups_error
     c->numbers = ups_task_patch_numbers(task);
     c->patches = of.count[0] * of.count[1] * of.count[2];
     double values = (double)(c->patches * c->numbers);
-    double affordable = fmin(MOST_PRODUCTS / (values * (double)c->numbers), MOST_VALUES / values);
+    double affordable = fmin(c->products / (values * (double)c->numbers), MOST_VALUES / values);
     c->most = bounded(affordable, LEAST_FRAMES, c->at_most);
     int64_t have = task->splits.count[c->split], wanted = have < MOST_SAMPLES ? have : MOST_SAMPLES;
     if (wanted > c->most) wanted = c->most;
@@ -178,30 +180,43 @@ static double scale_of(const double *values, int64_t dim) {
     return mean > 0 ? 1 / sqrt(mean) : 1;
 }
 
-/* Room for a patch's numbers. */
+/* Room for a patch's numbers, and the components that are kept, once more: number j of each at across[j * dim]. */
 typedef struct readback {
     float *latents, *back;
     ups_f16 *cached;
+    double *sums, *across;
 } readback;
+
+/* sums[i] = Σ_j x[j] rows[j * width + i], in the order of j. */
+static void add_rows(const double *rows, int64_t width, const float *x, int64_t count, double *restrict sums) {
+    enum { AT_ONCE = 4 };
+    int64_t j = 0;
+    memset(sums, 0, (size_t)width * sizeof *sums);
+    for (; j + AT_ONCE <= count; j += AT_ONCE) {
+        const double *a = rows + j * width, *b = a + width, *c = b + width, *d = c + width;
+        const double xa = (double)x[j], xb = (double)x[j + 1], xc = (double)x[j + 2], xd = (double)x[j + 3];
+        for (int64_t i = 0; i < width; i++) sums[i] = sums[i] + xa * a[i] + xb * b[i] + xc * c[i] + xd * d[i];
+    }
+    for (; j < count; j++) {
+        for (int64_t i = 0; i < width; i++) sums[i] += (double)x[j] * rows[j * width + i];
+    }
+}
 
 /* A patch as it is read back from latents of the first `dim` components, or of all numbers as they are, rounded to FP16
  * as the cache has them. */
-static void read_back(const components *of, int64_t dim, const float *x, const readback *r) {
+static void read_back(const components *of, int64_t dim, double scale, const float *x, const readback *r) {
     const int64_t n = of->numbers;
-    const bool as_they_are = dim == n;
-    const double scale = scale_of(of->values, dim);
-    for (int64_t i = 0; i < dim && !as_they_are; i++) {
-        double sum = 0;
-        for (int64_t j = 0; j < n; j++) sum += of->vectors[i * n + j] * (double)x[j];
-        r->latents[i] = (float)(sum * scale);
+    if (dim == n) {
+        ups_f32_to_f16(x, r->cached, (size_t)n);
+        ups_f16_to_f32(r->cached, r->back, (size_t)n);
+        return;
     }
-    ups_f32_to_f16(as_they_are ? x : r->latents, r->cached, (size_t)dim);
-    ups_f16_to_f32(r->cached, as_they_are ? r->back : r->latents, (size_t)dim);
-    for (int64_t j = 0; j < n && !as_they_are; j++) {
-        double sum = 0;
-        for (int64_t i = 0; i < dim; i++) sum += (double)r->latents[i] * of->vectors[i * n + j];
-        r->back[j] = (float)(sum / scale);
-    }
+    add_rows(r->across, dim, x, n, r->sums);
+    for (int64_t i = 0; i < dim; i++) r->latents[i] = (float)(r->sums[i] * scale);
+    ups_f32_to_f16(r->latents, r->cached, (size_t)dim);
+    ups_f16_to_f32(r->cached, r->latents, (size_t)dim);
+    add_rows(of->vectors, n, r->latents, dim, r->sums);
+    for (int64_t j = 0; j < n; j++) r->back[j] = (float)(r->sums[j] / scale);
 }
 
 /* nRMSE of the worst field, mean over the frames in which it is not zero, when `dim` numbers are kept. */
@@ -211,15 +226,20 @@ static ups_status find_error(const collection *c, const components *of, int64_t 
     int64_t *counted = calloc((size_t)channels, sizeof *counted);
     float *room = calloc((size_t)(2 * n), sizeof *room);
     ups_f16 *cached = calloc((size_t)n, sizeof *cached);
-    ups_status status = lost && sum && counted && room && cached
+    double *wide = calloc((size_t)(n + n * dim), sizeof *wide);
+    ups_status status = lost && sum && counted && room && cached && wide
                             ? UPS_OK
                             : ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory to measure with", c->task->name);
-    const readback r = {room, room + n, cached};
+    const readback r = {room, room + n, cached, wide, wide ? wide + n : NULL};
+    const double scale = scale_of(of->values, dim);
+    for (int64_t j = 0; j < n && status == UPS_OK; j++) {
+        for (int64_t i = 0; i < dim; i++) r.across[j * dim + i] = of->vectors[i * n + j];
+    }
     for (int64_t f = 0; f < c->frames && status == UPS_OK; f++) {
         memset(lost, 0, (size_t)channels * sizeof *lost);
         for (int64_t p = 0; p < c->patches; p++) {
             const float *x = c->patch + (f * c->patches + p) * n;
-            read_back(of, dim, x, &r);
+            read_back(of, dim, scale, x, &r);
             for (int64_t j = 0; j < n; j++) {
                 const double rest = (double)x[j] - (double)r.back[j];
                 lost[j % channels] += rest * rest;
@@ -240,6 +260,7 @@ static ups_status find_error(const collection *c, const components *of, int64_t 
     free(counted);
     free(room);
     free(cached);
+    free(wide);
     return status;
 }
 
@@ -297,8 +318,11 @@ static ups_status measure(const ups_run_config *config, const ups_task *task, in
                           ups_error *error) {
     const int64_t n = basis->numbers;
     const bool held_out = task->splits.count[UPS_SPLIT_VALIDATION] > 0;
-    collection shown = {.task = task, .split = UPS_SPLIT_TRAIN, .at_most = MOST_FRAMES},
-               judged = {.task = task, .split = UPS_SPLIT_VALIDATION, .at_most = MOST_JUDGED};
+    collection shown = {.task = task, .split = UPS_SPLIT_TRAIN, .at_most = MOST_FRAMES, .products = MOST_PRODUCTS},
+               judged = {.task = task,
+                         .split = UPS_SPLIT_VALIDATION,
+                         .at_most = MOST_JUDGED,
+                         .products = MOST_JUDGED_PRODUCTS};
     components of = {.numbers = n, .vectors = malloc((size_t)(n * n + n) * sizeof(double))};
     of.values = of.vectors ? of.vectors + n * n : NULL;
     ups_status status =
