@@ -5,7 +5,7 @@
               [--train-data DIR] [--test-data DIR]
 
 For each task `ups datagen` makes training and test files of different seeds in FOLDER, once; that no initial condition stands in both is checked. Ours: encoder,
-cache and operator in the given seconds (twice as many in 2D); how many steps that is, is measured on a short run first. --together: one model of
+cache and operator in the given seconds (twice as many in 2D and 3D); how many steps that is, is measured on a short run first. --together: one model of
 ours for all these tasks, in the sum of their seconds. Baselines by DIR/accuracy_peers.py (default:
 the environment's UPS_PEERS), which trains one for a given time. PYTHON has PyTorch, h5py and neuraloperator. --share S makes a part of the trajectories alone.
 --train-data and --test-data name folders whose files NAME_train… or NAME_test… take the place of made ones, such as those of pdebench_data.py.
@@ -27,7 +27,7 @@ import h5py
 # Weight: of a task's draws beside others'; a step in 1D costs a tenth of one in 2D.
 LINE = dict(resolution=256, steps=41, train=1000, test=100, weight=4, patch=4, core="stack", hidden=64, modes=33, convolution=5, batch=8, bundle=1, spectral=0.1)
 PLANE = dict(resolution=64, steps=21, train=500, test=50, weight=1, patch=2, core="spectral", hidden=48, modes=12, convolution=3, batch=4, bundle=1, spectral=0.1)
-BOX = dict(resolution=32, steps=21, train=100, test=10, weight=1, patch=4, core="spectral", hidden=48, modes=4, convolution=3, batch=4, bundle=1, spectral=0.1)
+BOX = dict(resolution=32, steps=21, train=100, test=10, weight=1, patch=4, core="unet", hidden=64, modes=4, convolution=3, batch=4, bundle=1, spectral=0)
 TOGETHER = dict(core="spectral", hidden=64, modes="33, 12", convolution=3, batch=4, bundle=1, spectral=0.1)
 # name: solver, values of its parameter (a file each), fixed parameters, sizes
 TASKS = {
@@ -204,7 +204,7 @@ def main():
     arguments.ups = arguments.ups and os.path.abspath(arguments.ups)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     files = {name: make_data(arguments, name) for name in arguments.task}
-    seconds = {name: arguments.seconds * (2 if TASKS[name][4]["resolution"] == 64 else 1) for name in arguments.task}
+    seconds = {name: arguments.seconds * (1 if TASKS[name][4]["resolution"] == 256 else 2) for name in arguments.task}
     if arguments.ups and arguments.together:
         report(arguments, ours(arguments, arguments.task, list(files.values()), sum(seconds.values())))
     for name in arguments.task:
