@@ -157,22 +157,21 @@ static ups_status fetch(const ups_arrays *arrays, const ups_extent *extents, int
     return UPS_OK;
 }
 
-/* All elements in the array's own type, in stored order. */
-static ups_status read_elements(const ups_arrays *arrays, const ups_stored_array *array, void *out, ups_error *error) {
-    ups_region all = {{0}, {0}};
-    for (int axis = 0; axis < array->rank; axis++) all.count[axis] = array->shape[axis];
-    int64_t count = ups_array_extents(array, &all, NULL), used;
+/* The elements of a region in the array's own type, in stored order. */
+static ups_status read_elements(const ups_arrays *arrays, const ups_stored_array *array, const ups_region *region,
+                                void *out, ups_error *error) {
+    int64_t count = ups_array_extents(array, region, NULL), used;
     ups_extent *extents = calloc((size_t)count + 1, sizeof *extents);
     ups_piece *pieces = calloc((size_t)count + 1, sizeof *pieces);
     void *scratch = ups_aligned_alloc(64, ups_array_scratch(array) + 64);
     uint64_t total = 0;
-    if (extents) ups_array_extents(array, &all, extents);
+    if (extents) ups_array_extents(array, region, extents);
     for (int64_t i = 0; extents && i < count; i++) total += extents[i].length;
     uint8_t *bytes = malloc(total + 1);
     ups_status status = UPS_OK;
     if (!extents || !pieces || !scratch || !bytes) status = ups_fail(error, UPS_ERR_MEMORY, "no memory to read it");
     if (status == UPS_OK) status = fetch(arrays, extents, count, pieces, bytes, error);
-    if (status == UPS_OK) status = ups_array_decode(array, &all, pieces, count, scratch, out, &used, error);
+    if (status == UPS_OK) status = ups_array_decode(array, region, pieces, count, scratch, out, &used, error);
     free(bytes);
     ups_aligned_free(scratch);
     free(pieces);
@@ -180,16 +179,17 @@ static ups_status read_elements(const ups_arrays *arrays, const ups_stored_array
     return status;
 }
 
-/* Elements from stored order to the user's, as doubles. */
-static void put_in_order(const ups_found_array *found, const void *elements, ups_numbers *numbers) {
+/* Elements of a region from stored order to the user's, as doubles. */
+static void put_in_order(const ups_found_array *found, const ups_region *region, const void *elements,
+                         ups_numbers *numbers) {
     const ups_stored_array *array = found->array;
     int64_t strides[UPS_ARRAY_MAX_RANK] = {0}, at[UPS_ARRAY_MAX_RANK] = {0}, stride = 1;
     for (int axis = array->rank - 1; axis >= 0; axis--) {
         for (int stored = 0; stored < array->rank; stored++) {
             if (found->axis_of[stored] != axis) continue;
             strides[stored] = stride;
-            stride *= array->shape[stored];
-            numbers->shape[axis] = array->shape[stored];
+            stride *= region->count[stored];
+            numbers->shape[axis] = region->count[stored];
         }
     }
     for (int64_t i = 0; i < numbers->count; i++) {
@@ -197,32 +197,41 @@ static void put_in_order(const ups_found_array *found, const void *elements, ups
         for (int axis = 0; axis < array->rank; axis++) to += at[axis] * strides[axis];
         numbers->values[to] =
             array->dtype == UPS_F64 ? ((const double *)elements)[i] : (double)((const float *)elements)[i];
-        for (int axis = array->rank - 1; axis >= 0 && ++at[axis] == array->shape[axis]; axis--) at[axis] = 0;
+        for (int axis = array->rank - 1; axis >= 0 && ++at[axis] == region->count[axis]; axis--) at[axis] = 0;
     }
 }
 
-static ups_status read_mapped(ups_arrays *arrays, const char *name, int64_t limit, ups_arena *arena,
+/* All of an array, or what has the index 0 along an axis as the user counts them (-1: all), which keeps its place. */
+static ups_status read_mapped(ups_arrays *arrays, const char *name, int first_along, int64_t limit, ups_arena *arena,
                               ups_numbers *numbers, ups_error *error) {
     ups_found_array found;
+    ups_region region = {{0}, {0}};
     UPS_TRY(ups_arrays_map(arrays, name, arena, &found, error));
-    *numbers = (ups_numbers){.rank = found.array->rank, .count = ups_array_elements(found.array, NULL)};
+    for (int axis = 0; axis < found.array->rank; axis++)
+        region.count[axis] = found.axis_of[axis] == first_along ? 1 : found.array->shape[axis];
+    *numbers = (ups_numbers){.rank = found.array->rank, .count = ups_array_elements(found.array, &region)};
     if (numbers->count > limit)
         return ups_fail(error, UPS_ERR_FORMAT, "%s: '%s' has %lld entries; at most %lld make sense", arrays->path, name,
                         (long long)numbers->count, (long long)limit);
     void *elements = malloc((size_t)numbers->count * sizeof(double) + 1);
     numbers->values = UPS_ARENA_ARRAY(arena, double, numbers->count + 1);
     ups_status status = elements ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "no memory to read it");
-    if (status == UPS_OK) status = read_elements(arrays, found.array, elements, error);
-    if (status == UPS_OK) put_in_order(&found, elements, numbers);
+    if (status == UPS_OK) status = read_elements(arrays, found.array, &region, elements, error);
+    if (status == UPS_OK) put_in_order(&found, &region, elements, numbers);
     if (status != UPS_OK) ups_fail_within(error, "%s: '%s' cannot be read", arrays->path, name);
     free(elements);
     return status;
 }
 
+ups_status ups_arrays_read_first(ups_arrays *arrays, const char *name, int axis, int64_t limit, ups_arena *arena,
+                                 ups_numbers *numbers, ups_error *error) {
+    return read_mapped(arrays, name, axis, limit, arena, numbers, error);
+}
+
 ups_status ups_arrays_read(ups_arrays *arrays, const char *name, int64_t limit, ups_arena *arena, ups_numbers *numbers,
                            ups_error *error) {
     bool is_there = true;
-    if (!arrays->format->read) return read_mapped(arrays, name, limit, arena, numbers, error);
+    if (!arrays->format->read) return read_mapped(arrays, name, -1, limit, arena, numbers, error);
     UPS_TRY(arrays->format->read(arrays->handle, name, limit, arena, numbers, &is_there, error));
     return is_there ? UPS_OK : fail_absent(arrays, name, arena, error);
 }

@@ -33,6 +33,10 @@ ups_status ups_arrays_map(ups_arrays *arrays, const char *name, ups_arena *arena
 ups_status ups_arrays_read(ups_arrays *arrays, const char *name, int64_t limit, ups_arena *arena, ups_numbers *numbers,
                            ups_error *error);
 
+/* The same of what has the index 0 along an axis, which keeps its place with one entry: the first frame of many. */
+ups_status ups_arrays_read_first(ups_arrays *arrays, const char *name, int axis, int64_t limit, ups_arena *arena,
+                                 ups_numbers *numbers, ups_error *error);
+
 /* Reads an attribute of an array or group; of the file itself with object "". */
 ups_status ups_arrays_attribute(ups_arrays *arrays, const char *object, const char *name, ups_arena *arena,
                                 ups_attribute *attribute, ups_error *error);

@@ -414,6 +414,104 @@ static ups_status read_parameter(const mapped *m, const ups_mapped_parameter *pa
                     numbers.rank > 1 ? ". {array: NAME, column: 0} takes a column of a table" : "");
 }
 
+/* ---- points --------------------------------------------------------------------------------------------------------
+ */
+
+static const char *const place_names[UPS_MAX_POINT_DIMS] = {"x", "y", "z"};
+
+/* The field that tells where points lie along an axis, by the array of coordinates; NULL: none does. */
+static const ups_mapped_field *find_place(const mapped *m, const char *coordinates, int axis) {
+    for (int64_t f = 0; f < m->mapping->field_count; f++) {
+        const ups_mapped_field *field = &m->mapping->fields[f];
+        if (strcmp(field->name, place_names[axis]) == 0 && field->channel == axis &&
+            strcmp(m->arrays[m->array_of[f]].name, coordinates) == 0)
+            return field;
+    }
+    return NULL;
+}
+
+/* The first axis along which no field tells where points lie; `dims` where all are told. */
+static int find_untold(const mapped *m, const char *coordinates, int dims) {
+    int axis = 0;
+    while (axis < dims && find_place(m, coordinates, axis)) axis++;
+    return axis;
+}
+
+static ups_status fail_untold(const mapped *m, const char *coordinates, int axis, bool moving, ups_error *error) {
+    return ups_fail(error, UPS_ERR_CONFIG,
+                    "%s: %s, so that a model has to be told where they lie: name their coordinates in layout.fields, "
+                    "too: %s: {array: %s, channel: %d, axes: [%s%spoint, channel]}",
+                    m->builder->path, moving ? "points move" : "each sample has points of its own", place_names[axis],
+                    coordinates, axis, m->by_sample ? "sample, " : "", moving ? "time, " : "");
+}
+
+/* Numbers whose axes are said, with one frame left along time, as (sample, point, d); those that all samples share are
+ * there for each of them. */
+static void order_first_places(const mapped *m, const ups_mapped_axes *axes, ups_numbers *numbers) {
+    const int64_t samples = m->samples, points = m->grid[0];
+    int64_t sets = 1, of_sample = 0, of_point = 0, of_channel = 0, stride = 1;
+    for (int axis = axes->count - 1; axis >= 0; stride *= numbers->shape[axis--]) {
+        if (axes->role[axis] == UPS_MAPPED_SAMPLE) of_sample = stride, sets = samples;
+        if (axes->role[axis] == UPS_MAPPED_GRID) of_point = stride;
+        if (axes->role[axis] == UPS_MAPPED_CHANNEL) of_channel = stride;
+    }
+    const int64_t each = numbers->count / points / sets;
+    double *ordered = UPS_ARENA_ARRAY(m->builder->arena, double, samples *points *each + 1), *to = ordered;
+    for (int64_t s = 0; s < samples; s++) {
+        for (int64_t p = 0; p < points; p++) {
+            for (int64_t c = 0; c < each; c++) *to++ = numbers->values[s * of_sample + p * of_point + c * of_channel];
+        }
+    }
+    *numbers =
+        (ups_numbers){.rank = 3, .shape = {samples, points, each}, .count = samples * points * each, .values = ordered};
+}
+
+/* Where points lie, (point, d) or (sample, point, d); where they move, by the first frame. They do where their array
+ * has an axis of time, which the fields say that tell them. */
+static ups_status read_places(const mapped *m, ups_numbers *numbers, bool *moving, ups_error *error) {
+    const ups_mapped_value *value = &m->mapping->coordinates[0];
+    ups_layout_builder *builder = m->builder;
+    const ups_mapped_field *told = find_place(m, value->name, 0);
+    int time = -1;
+    for (int axis = 0; told && axis < told->axes.count; axis++)
+        if (told->axes.role[axis] == UPS_MAPPED_TIME) time = axis;
+    *moving = time >= 0;
+    if (*moving) {
+        UPS_TRY(ups_arrays_read_first(builder->arrays, value->name, time, UPS_LAYOUT_MOST_NUMBERS, builder->arena,
+                                      numbers, error));
+        order_first_places(m, &told->axes, numbers);
+        return UPS_OK;
+    }
+    ups_found_array found;
+    UPS_TRY(ups_arrays_map(builder->arrays, value->name, builder->arena, &found, error));
+    if (found.array->rank == 3 + m->by_sample && user_length(&found, m->by_sample) == m->times) {
+        *moving = true;
+        return fail_untold(m, value->name, 0, true, error);
+    }
+    return ups_arrays_read(builder->arrays, value->name, UPS_LAYOUT_MOST_NUMBERS, builder->arena, numbers, error);
+}
+
+/* Where points lie that have no grid: one set for all samples, or one each. A model must see those that differ, or
+ * move. The only sample of a file has its own where fields tell them. */
+static ups_status read_points(const mapped *m, ups_points ***points, bool *own, ups_error *error) {
+    const ups_mapped_value *value = &m->mapping->coordinates[0];
+    ups_numbers numbers;
+    bool moving;
+    *points = NULL;
+    *own = false;
+    if (!m->mapping->points) return UPS_OK;
+    const ups_status read = read_places(m, &numbers, &moving, error);
+    if (read != UPS_OK) return ups_fail_within(error, "%s", value->key);
+    const int64_t stored = numbers.rank > 0 ? numbers.shape[numbers.rank - 1] : 0;
+    const int dims = stored > UPS_MAX_POINT_DIMS ? UPS_MAX_POINT_DIMS : (int)stored;
+    const int untold = find_untold(m, value->name, dims);
+    *own = moving || (!m->by_sample && untold == dims);
+    UPS_TRY(
+        ups_layout_make_points(m->builder, value->name, &numbers, m->samples, m->grid[0], NULL, points, own, error));
+    for (int64_t s = 0; s < m->samples && moving; s++) (*points)[s]->moving = true;
+    return *own && untold < dims ? fail_untold(m, value->name, untold, moving, error) : UPS_OK;
+}
+
 /* ---- members -------------------------------------------------------------------------------------------------------
  */
 
@@ -450,44 +548,6 @@ static ups_status describe_sample(const mapped *m, ups_dtype dtype, ups_sample *
         UPS_TRY(read_coordinate(m, dim, &sample->coordinates[dim], error));
     }
     return UPS_OK;
-}
-
-/* The first axis along which no field tells where points lie, by the array of coordinates; NULL: every one is told. */
-static const char *untold_axis(const mapped *m, const ups_mapped_value *value, int dims, int *axis) {
-    static const char *const names[UPS_MAX_POINT_DIMS] = {"x", "y", "z"};
-    for (*axis = 0; *axis < dims; ++*axis) {
-        bool seen = false;
-        for (int64_t f = 0; f < m->mapping->field_count; f++)
-            seen |= strcmp(m->mapping->fields[f].name, names[*axis]) == 0 && m->mapping->fields[f].channel == *axis &&
-                    strcmp(m->arrays[m->array_of[f]].name, value->name) == 0;
-        if (!seen) return names[*axis];
-    }
-    return NULL;
-}
-
-/* Where points lie that have no grid: one set for all samples, or one each. A model must see those that differ. The
- * only sample of a file has its own where fields tell them. */
-static ups_status read_points(const mapped *m, ups_points ***points, bool *own, ups_error *error) {
-    const ups_mapped_value *value = &m->mapping->coordinates[0];
-    ups_numbers numbers;
-    int axis;
-    *points = NULL;
-    *own = false;
-    if (!m->mapping->points) return UPS_OK;
-    const ups_status read =
-        ups_arrays_read(m->builder->arrays, value->name, UPS_LAYOUT_MOST_NUMBERS, m->builder->arena, &numbers, error);
-    if (read != UPS_OK) return ups_fail_within(error, "%s", value->key);
-    const int64_t dims = numbers.rank > 0 ? numbers.shape[numbers.rank - 1] : 0;
-    const char *name = untold_axis(m, value, dims > UPS_MAX_POINT_DIMS ? UPS_MAX_POINT_DIMS : (int)dims, &axis);
-    *own = !m->by_sample && !name;
-    UPS_TRY(
-        ups_layout_make_points(m->builder, value->name, &numbers, m->samples, m->grid[0], NULL, points, own, error));
-    if (!*own || !name) return UPS_OK;
-    return ups_fail(error, UPS_ERR_CONFIG,
-                    "%s: each sample has points of its own, so that a model has to be told where they lie: name "
-                    "their coordinates in layout.fields, too: %s: {array: %s, channel: %d, axes: [sample, point, "
-                    "channel]}",
-                    m->builder->path, name, value->name, axis);
 }
 
 /* One member for all samples, or one each where their times, points or parameters differ. */

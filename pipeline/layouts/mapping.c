@@ -35,7 +35,8 @@ const ups_config_key ups_mapping_keys[] = {
     KEY(YAML, "time", time, "{}", 0, 0, "times of the frames; without it frames are counted from 0", .word = time_forms,
         .check = check_time),
     KEY(YAML, "coordinates", coordinates, "{}", 0, 0,
-        "coordinates of the grid's axes; of points: {point: /pos}, an array (point, d) or (sample, point, d)",
+        "coordinates of the grid's axes; of points: {point: /pos}, an array (point, d), (sample, point, d), or with an "
+        "axis of time where they move",
         .word = "axes by name, such as {x: /x, y: {from: 0, to: 1}}", .check = check_coordinates),
     KEY(YAML, "parameters", parameters, "{}", 0, 0, "PDE parameters by their names",
         .word = "parameters by name, such as {nu: /nu, beta: 0.4, Re: {attribute: Re}}", .check = check_parameters),
@@ -531,8 +532,8 @@ ups_status ups_mapping_read(const ups_mapping_config *config, const char *place,
     UPS_TRY(read_coordinates(&r, node, mapping));
     if (mapping->points && mapping->coordinates[0].from != UPS_MAPPED_ARRAY)
         return ups_fail(error, UPS_ERR_CONFIG,
-                        "%s: where the points lie was expected, such as {point: /pos}: an array (point, d), or "
-                        "(sample, point, d)",
+                        "%s: where the points lie was expected, such as {point: /pos}: an array (point, d), "
+                        "(sample, point, d), or with an axis of time where they move",
                         r.place);
     r = below(&all, "parameters");
     UPS_TRY(parse(&r, config->parameters, &node));

@@ -10,7 +10,7 @@
  *     periodic: [x, y]
  *
  * In the place of the grid's axes may stand one named `point`: points that lie anywhere, whose coordinates are an array
- * (point, d), or (sample, point, d).
+ * (point, d), or (sample, point, d); where they move, of any axes that the fields x, y, z say, time among them.
  *
  * docs/own-data.md is its manual. The section's table is here, so that a configuration and a command read it alike;
  * mapped.c holds it against a file. */

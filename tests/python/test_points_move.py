@@ -1,8 +1,12 @@
 """Points that move: their coordinates are fields that change in time, rollouts predict where they go, and pictures show values there."""
 
+import json
+
 import h5py
+import netCDF4
 import numpy as np
 import pytest
+import zarr
 
 from commands import dump, must, one_sentence, told, ups
 from test_points import configuration, save
@@ -51,6 +55,87 @@ def test_fields_are_those_of_h5py_in_the_order_of_the_file(tmp_path, layout):
         np.testing.assert_allclose(facts["points"]["box"]["x"], [box[:, 0].min(), box[:, 0].max()], rtol=1e-6)
         for i in (0, SAMPLES - 1):
             np.testing.assert_array_equal(dump(path, i), np.concatenate([np.moveaxis(f["points"][i], -1, 1), f["T"][i][:, None]], 1))
+
+
+def mapped(array, axes, **more):
+    """A mapping whose points are fields of these axes."""
+    place = {"array": array, "axes": axes}
+    return {"fields": {"x": place | {"channel": 0}, "y": place | {"channel": 1}} | more, "coordinates": {"point": array}}
+
+
+@pytest.mark.parametrize("axes", ["sample time point channel", "time sample point channel", "sample channel time point", "point sample time _ channel"])
+@pytest.mark.parametrize("format", ["hdf5", "gzip", "netcdf", "npz", "zarr"])
+def test_a_mapping_says_that_points_move_by_an_axis_of_time(tmp_path, format, axes):
+    own = write(tmp_path / "own.h5", samples=5)
+    axes = axes.split()
+    with h5py.File(own) as f:
+        points, t, heat = f["points"][:], f["t"][:], f["T"][:]
+    named = [axis for axis in axes if axis != "_"]
+    positions = np.transpose(points, [["sample", "time", "point", "channel"].index(axis) for axis in named])
+    if "_" in axes:
+        positions = np.expand_dims(positions, axes.index("_"))
+    arrays, path = {"pos": np.ascontiguousarray(positions), "t": t, "T": heat}, tmp_path / f"mine.{format}"
+    if format in ("hdf5", "gzip"):
+        with h5py.File(path, "w") as f:
+            for name, array in arrays.items():
+                f.create_dataset(name, data=array, **({"chunks": tuple(max(1, n // 2) for n in array.shape), "compression": "gzip"} if format == "gzip" else {}))
+    elif format == "netcdf":
+        with netCDF4.Dataset(path, "w") as f:
+            for name, array in arrays.items():
+                dims = [f"{name}{axis}" for axis in range(array.ndim)]
+                for dim, length in zip(dims, array.shape):
+                    f.createDimension(dim, length)
+                f.createVariable(name, array.dtype, dims)[:] = array
+    elif format == "npz":
+        np.savez(path, **arrays)
+    else:
+        group = zarr.open_group(str(path), mode="w", zarr_format=3)
+        for name, array in arrays.items():
+            group.create_array(name, data=array, chunks=tuple(max(1, n // 2) for n in array.shape))
+    layout = json.dumps(mapped("pos", axes, T="T") | {"axes": ["sample", "time", "point"], "time": "t"})
+    facts, wanted = told("data", "inspect", path, "--layout", layout)[0], told("data", "inspect", own)[0]
+    assert facts["points"] == wanted["points"] and facts["points"]["moving"] is True and facts["fields"] == ["x", "y", "T"]
+    for sample in (0, 4):
+        np.testing.assert_array_equal(dump(path, sample, "threads", "--layout", layout), dump(own, sample))
+
+
+def test_files_of_a_trajectory_each_and_particles_that_all_samples_share(tmp_path):
+    """Trained on as one task; and positions without an axis of samples stand for each of them."""
+    own = write(tmp_path / "own.h5")
+    with h5py.File(own) as f:
+        points, t, heat = f["points"][:], f["t"][:], f["T"][:]
+    for i in range(SAMPLES):
+        np.savez(tmp_path / f"run{i:02}.npz", pos=points[i], t=t, T=heat[i])
+    layout = mapped("pos", ["time", "point", "channel"], T="T") | {"axes": ["time", "point"], "time": "t"}
+    assert told("data", "inspect", tmp_path / "run07.npz", "--layout", json.dumps(layout))[0]["points"]["moving"] is True
+    np.testing.assert_array_equal(dump(tmp_path / "run07.npz", 0, "threads", "--layout", json.dumps(layout)), dump(own, 7))
+    must("train", configuration(tmp_path, "run*.npz", layout=layout), "-q")
+    must("rollout", tmp_path / "run", "-o", tmp_path / "r.h5", "-q", "--png", tmp_path / "pictures")
+    with h5py.File(tmp_path / "r.h5") as r:
+        assert r["truth/points"].shape[1:] == (TIMES, POINTS, 2) and any(np.array_equal(r["truth/points"][0], each) for each in points)
+    np.savez(tmp_path / "shared.npz", pos=points[3], t=t, T=heat[:2])
+    layout["axes"] = ["sample", "time", "point"]
+    assert told("data", "inspect", tmp_path / "shared.npz", "--layout", json.dumps(layout))[0]["samples"] == 2
+    for i in range(2):
+        found = dump(tmp_path / "shared.npz", i, "threads", "--layout", json.dumps(layout))
+        np.testing.assert_array_equal(found, np.concatenate([np.moveaxis(points[3], -1, 1), heat[i][:, None]], 1))
+
+
+@pytest.mark.parametrize("change, sentence", [
+    (lambda layout: layout["fields"].pop("x"), "points move, so that a model has to be told where they lie: name their coordinates in layout.fields, too: "
+     r"x: \{array: pos, channel: 0, axes: \[sample, time, point, channel\]\}"),
+    (lambda layout: layout["fields"].pop("y"), r"too: y: \{array: pos, channel: 1, axes: \[sample, time, point, channel\]\}"),
+    (lambda layout: layout.update(segment=3), "points that move cannot be cut into segments"),
+])
+def test_mappings_that_do_not_tell_where_points_go_are_refused(tmp_path, change, sentence):
+    write(tmp_path / "own.h5", samples=12)
+    with h5py.File(tmp_path / "own.h5") as f:
+        np.savez(tmp_path / "mine.npz", pos=f["points"][:], T=f["T"][:])
+    layout = mapped("pos", ["sample", "time", "point", "channel"], T="T") | {"axes": ["sample", "time", "point"]}
+    change(layout)
+    segment = layout.pop("segment", 0)
+    config = configuration(tmp_path, "mine.npz", layout=layout, **({"segment": segment} if segment else {}))
+    one_sentence(ups("train", config, "-q", "--plan"), sentence, "mine.npz")
 
 
 def test_positions_alone_are_enough(tmp_path):
