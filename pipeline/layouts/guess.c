@@ -22,14 +22,45 @@ static int64_t elements_of(const ups_array_outline *outline) {
     return elements;
 }
 
-/* The array of most axes, and among those the largest. Whole numbers only where there is nothing else: they are often
- * masks and labels. */
-static const ups_array_outline *find_main(const ups_array_outline *outlines, int64_t count) {
+/* An array that is called as positions are, and has room for points of two or three coordinates. */
+static const ups_array_outline *find_places(const ups_array_outline *outlines, int64_t count) {
+    static const char *const names[] = {"points",   "point",     "pos",         "position",       "positions",
+                                        "coords",   "coord",     "coordinates", "node_positions", "mesh_pos",
+                                        "node_pos", "world_pos", "nodes",       "vertices",       "xyz"};
+    enum { LEAST_POINTS = 4 };
+    for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
+        for (int64_t i = 0; i < count; i++) {
+            const ups_array_outline *one = &outlines[i];
+            if (!one->numeric || one->integer || one->rank < 2 || one->rank > 4 || elements_of(one) == 0) continue;
+            const int64_t dims = one->shape[one->rank - 1];
+            if (dims >= 2 && dims <= UPS_MAX_POINT_DIMS && one->shape[one->rank - 2] >= LEAST_POINTS &&
+                strcasecmp(ups_guess_last_part(one->name), names[n]) == 0)
+                return one;
+        }
+    }
+    return NULL;
+}
+
+/* The axis that is as long as there are points, the last of those or the one before channels; −1: none. */
+static int point_axis(const ups_array_outline *one, const ups_array_outline *places) {
+    const int64_t points = places->shape[places->rank - 2];
+    for (int back = 1; back <= 2 && back <= one->rank; back++) {
+        const int axis = one->rank - back;
+        if (one->shape[axis] == points && (back == 1 || one->shape[axis + 1] <= MOST_CHANNELS)) return axis;
+    }
+    return -1;
+}
+
+/* The array of most axes, and among those the largest; where there are points, of those that have values at them. Whole
+ * numbers only where there is nothing else: they are often masks and labels. */
+static const ups_array_outline *find_main(const ups_array_outline *outlines, int64_t count,
+                                          const ups_array_outline *places) {
     const ups_array_outline *best = NULL;
     for (int integers = 0; integers < 2 && !best; integers++) {
         for (int64_t i = 0; i < count; i++) {
             const ups_array_outline *one = &outlines[i];
             if (!one->numeric || one->rank < 2 || elements_of(one) == 0 || (one->integer && !integers)) continue;
+            if (places && (one == places || point_axis(one, places) < 1)) continue;
             if (!best || one->rank > best->rank || (one->rank == best->rank && elements_of(one) > elements_of(best)))
                 best = one;
         }
@@ -57,7 +88,7 @@ static void name_by_dimensions(ups_arena *arena, ups_guess *guess) {
     static const char reason[] = "by the dimension's name";
     for (int axis = 0; axis < guess->rank; axis++) {
         const char *name = guess->main->dimensions[axis];
-        if (!name || strncmp(name, "phony_dim", 9) == 0) continue;
+        if (guess->axes[axis] || !name || strncmp(name, "phony_dim", 9) == 0) continue;
         const char *role = ups_name_is_time(name)          ? "time"
                            : ups_name_is_sample(name)      ? "sample"
                            : ups_name_is_channel(name)     ? "channel"
@@ -216,11 +247,35 @@ static void name_by_position(ups_guess *guess) {
     for (; next < count; next++) call(guess, left[next], "_", "no meaning was found");
 }
 
+/* Whether positions are those of a grid, (x, y, 2), whose axes the main array has, too: more than samples and time are
+ * in front of the last, or the one before it is not a sample's. */
+static bool are_of_a_grid(const ups_array_outline *main, const ups_array_outline *places) {
+    const int axis = point_axis(main, places);
+    return axis > 2 ||
+           (axis == 2 && places->rank == 3 && main->shape[1] == places->shape[0] && main->shape[0] != places->shape[0]);
+}
+
+/* Points by the array of positions, and behind them channels. */
+static void name_points(ups_arena *arena, ups_guess *guess) {
+    const int axis = point_axis(guess->main, guess->places);
+    guess->coordinates[axis] = guess->places;
+    call(guess, axis, "point", ups_arena_printf(arena, "as long as '%s'", guess->places->name));
+    if (axis + 1 < guess->rank) call(guess, axis + 1, "channel", "behind the points");
+}
+
 void ups_guess_axes(ups_arena *arena, const ups_array_outline *outlines, int64_t count, ups_guess *guess) {
     *guess = (ups_guess){.outlines = outlines, .outline_count = count, .channel_axis = -1};
-    guess->main = find_main(outlines, count);
+    guess->places = find_places(outlines, count);
+    guess->main = find_main(outlines, count, guess->places);
+    if (!guess->main && guess->places && guess->places->rank > 2)
+        guess->main = guess->places; /* they move, and that is all */
+    if (!guess->main || (guess->places && guess->main != guess->places && are_of_a_grid(guess->main, guess->places))) {
+        guess->places = NULL;
+        guess->main = find_main(outlines, count, NULL);
+    }
     if (!guess->main) return;
     guess->rank = guess->main->rank;
+    if (guess->places) name_points(arena, guess);
     name_by_dimensions(arena, guess);
     name_by_coordinates(arena, guess);
     name_channels_by_difference(guess);
@@ -231,17 +286,30 @@ void ups_guess_axes(ups_arena *arena, const ups_array_outline *outlines, int64_t
 /* ---- other arrays --------------------------------------------------------------------------------------------------
  */
 
-bool ups_guess_is_field(const ups_guess *guess, const ups_array_outline *outline, bool *fixed) {
-    const int time = axis_called(guess, "time");
-    *fixed = outline->rank == guess->rank - 1 && time >= 0 && guess->channel_axis < 0;
-    if (!outline->numeric || outline == guess->time || (outline->rank != guess->rank && !*fixed)) return false;
+bool ups_guess_is_field(const ups_guess *guess, const ups_array_outline *outline, int *without) {
+    *without = -1;
+    if (outline->rank == guess->rank - 1)
+        *without = guess->channel_axis >= 0 ? guess->channel_axis : axis_called(guess, "time");
+    if (!outline->numeric || outline == guess->time || outline == guess->places) return false;
+    if (outline->rank != guess->rank && *without < 0) return false;
     if (outline->integer && !guess->main->integer) return false;
     for (int axis = 0, own = 0; axis < guess->rank; axis++) {
-        if (*fixed && axis == time) continue;
+        if (axis == *without) continue;
         if (outline->shape[own++] == guess->main->shape[axis] || axis == guess->channel_axis) continue;
         return false;
     }
     return outline->rank >= 2;
+}
+
+int ups_guess_axis_of_places(const ups_guess *guess, int axis) {
+    int from = 0;
+    for (int before = 0; before <= axis; before++) {
+        while (from < guess->rank &&
+               (guess->main->shape[from] != guess->places->shape[before] || strcmp(guess->axes[from], "point") == 0))
+            from++;
+        if (before < axis) from++;
+    }
+    return from < guess->rank ? from : -1;
 }
 
 bool ups_guess_is_table(const ups_guess *guess, const ups_array_outline *outline) {

@@ -9,7 +9,8 @@
 typedef struct ups_guess {
     const ups_array_outline *outlines;
     int64_t outline_count;
-    const ups_array_outline *main; /* the array that the axes are of; NULL: none could be fields */
+    const ups_array_outline *main;   /* the array that the axes are of; NULL: none could be fields */
+    const ups_array_outline *places; /* where points lie that have no grid, (…, point, d), or NULL */
     int rank;
     const char *axes[UPS_ARRAY_MAX_RANK];                     /* "sample", "time", "channel", "x", … of `main` */
     const char *reasons[UPS_ARRAY_MAX_RANK];                  /* why: "its dimension is called that", … */
@@ -20,9 +21,12 @@ typedef struct ups_guess {
 
 void ups_guess_axes(ups_arena *arena, const ups_array_outline *outlines, int64_t count, ups_guess *guess);
 
-/* Whether an array is a field beside the main one: of the same lengths, but for the number of channels; or without
- * time, and then *fixed. */
-bool ups_guess_is_field(const ups_guess *guess, const ups_array_outline *outline, bool *fixed);
+/* Whether an array is a field beside the main one: of the same lengths, but for the number of channels; or without an
+ * axis of it, time or channels, and then *without is that axis, else −1. */
+bool ups_guess_is_field(const ups_guess *guess, const ups_array_outline *outline, int *without);
+
+/* The axis of the main array that an axis of `places` before the points is; −1: none is as long. */
+int ups_guess_axis_of_places(const ups_guess *guess, int axis);
 /* Whether it is a table (sample, parameter). */
 bool ups_guess_is_table(const ups_guess *guess, const ups_array_outline *outline);
 /* Whether it is one number for each sample, or one in all. */

@@ -113,12 +113,12 @@ static ups_status packing_text(const suggestion *s, const ups_array_outline *out
 /* The name of a field: the last part of its array's, or all of it where two have the same. */
 static const char *field_name(const suggestion *s, const ups_array_outline *outline) {
     const char *part = ups_guess_last_part(outline->name);
-    bool fixed;
+    int without;
     if (!*part) return "u";
     for (int64_t i = 0; i < s->guess.outline_count; i++) {
         const ups_array_outline *other = &s->guess.outlines[i];
         if (other == outline || strcmp(ups_guess_last_part(other->name), part) != 0 ||
-            !ups_guess_is_field(&s->guess, other, &fixed))
+            !ups_guess_is_field(&s->guess, other, &without))
             continue;
         char *whole = ups_arena_strdup(s->arena, outline->name);
         for (char *at = whole; *at; at++) {
@@ -129,25 +129,31 @@ static const char *field_name(const suggestion *s, const ups_array_outline *outl
     return part;
 }
 
-static const char *axes_text(const suggestion *s, bool without_time) {
+/* Those of the main array, less one. */
+static const char *axes_text(const suggestion *s, int without) {
     const char *text = "";
     for (int axis = 0; axis < s->guess.rank; axis++) {
-        if (without_time && strcmp(s->guess.axes[axis], "time") == 0) continue;
+        if (axis == without) continue;
         text = ups_arena_printf(s->arena, "%s%s%s", text, *text ? ", " : "", quoted(s->arena, s->guess.axes[axis]));
     }
     return ups_arena_printf(s->arena, "[%s]", text);
 }
 
-static ups_status write_field(const suggestion *s, const ups_array_outline *outline, bool fixed, ups_error *error) {
-    const char *name = field_name(s, outline), *array = array_text(s, outline), *packing;
-    const int64_t channels = s->guess.channel_axis >= 0 ? outline->shape[s->guess.channel_axis] : 0;
-    UPS_TRY(packing_text(s, outline, &packing, error));
+static void describe_array(const suggestion *s, const ups_array_outline *outline) {
     fprintf(s->out, "        # %s: %s %s%s\n", *outline->name ? quoted(s->arena, outline->name) : "the array",
             shape_text(s, outline), outline->type,
             outline->unpacked && outline->integer ? ", unpacked as its attributes say" : "");
-    if (fixed)
-        fprintf(s->out, "        %s: {array: %s, axes: %s%s} # the same in every frame\n", quoted(s->arena, name),
-                array, axes_text(s, true), packing);
+}
+
+static ups_status write_field(const suggestion *s, const ups_array_outline *outline, int without, ups_error *error) {
+    const int channel_axis = s->guess.channel_axis;
+    const char *name = field_name(s, outline), *array = array_text(s, outline), *packing;
+    const int64_t channels = channel_axis >= 0 && without < 0 ? outline->shape[channel_axis] : 0;
+    UPS_TRY(packing_text(s, outline, &packing, error));
+    describe_array(s, outline);
+    if (without >= 0)
+        fprintf(s->out, "        %s: {array: %s, axes: %s%s}%s\n", quoted(s->arena, name), array, axes_text(s, without),
+                packing, without == channel_axis ? "" : " # the same in every frame");
     else if (channels == 0 && *packing)
         fprintf(s->out, "        %s: {array: %s%s}\n", quoted(s->arena, name), array, packing);
     else if (channels == 0)
@@ -159,14 +165,43 @@ static ups_status write_field(const suggestion *s, const ups_array_outline *outl
     return UPS_OK;
 }
 
+static bool has_samples(const ups_guess *guess) {
+    for (int axis = 0; axis < guess->rank; axis++) {
+        if (strcmp(guess->axes[axis], "sample") == 0) return true;
+    }
+    return false;
+}
+
+/* Whether a model has to see where points lie: each sample has its own, or they move. A file of one trajectory may be
+ * one of many. */
+static bool has_own_points(const ups_guess *guess) {
+    return guess->places && (guess->places->rank > 2 || !has_samples(guess));
+}
+
+/* Where points lie, as fields. */
+static void write_places(const suggestion *s) {
+    static const char *const names[] = {"x", "y", "z"};
+    const ups_guess *guess = &s->guess;
+    const ups_array_outline *places = guess->places;
+    const char *axes = "";
+    for (int axis = 0; axis < places->rank - 2; axis++) {
+        const int of = ups_guess_axis_of_places(guess, axis);
+        axes = ups_arena_printf(s->arena, "%s%s, ", axes, of >= 0 ? quoted(s->arena, guess->axes[of]) : "_");
+    }
+    describe_array(s, places);
+    for (int64_t c = 0; c < places->shape[places->rank - 1]; c++)
+        fprintf(s->out, "        %s: {array: %s, channel: %lld, axes: [%spoint, channel]}\n", names[c],
+                array_text(s, places), (long long)c, axes);
+}
+
 /* Whether another group has a field of the same name, as files with a group for each trajectory do. */
 static bool is_in_several_groups(const suggestion *s) {
     const char *part = ups_guess_last_part(s->guess.main->name);
     for (int64_t i = 0; i < s->guess.outline_count; i++) {
         const ups_array_outline *other = &s->guess.outlines[i];
-        bool fixed;
+        int without;
         if (other != s->guess.main && strcmp(ups_guess_last_part(other->name), part) == 0 &&
-            ups_guess_is_field(&s->guess, other, &fixed))
+            ups_guess_is_field(&s->guess, other, &without))
             return true;
     }
     return false;
@@ -204,18 +239,19 @@ static ups_status write_fields(const suggestion *s, ups_error *error) {
                 "the samples first\n      # instead: groups are not read as samples.\n");
     fprintf(s->out, "      fields:%s\n",
             guess->channel_axis >= 0 ? " # a name for each channel: give them their own" : "");
-    UPS_TRY(write_field(s, guess->main, false, error));
+    if (has_own_points(guess)) write_places(s);
+    if (guess->main != guess->places) UPS_TRY(write_field(s, guess->main, -1, error));
     for (int64_t i = 0; i < guess->outline_count; i++) {
         const ups_array_outline *one = &guess->outlines[i];
-        bool fixed;
-        if (one == guess->main || !ups_guess_is_field(guess, one, &fixed)) continue;
-        UPS_TRY(write_field(s, one, fixed, error));
+        int without;
+        if (one == guess->main || !ups_guess_is_field(guess, one, &without)) continue;
+        UPS_TRY(write_field(s, one, without, error));
     }
     fprintf(s->out, "      # guesses:");
     for (int axis = 0; axis < guess->rank; axis++)
         fprintf(s->out, "%s %s (%lld) %s", axis ? "," : "", quoted(s->arena, guess->axes[axis]),
                 (long long)guess->main->shape[axis], escaped(s->arena, guess->reasons[axis]));
-    fprintf(s->out, "\n      axes: %s\n", axes_text(s, false));
+    fprintf(s->out, "\n      axes: %s\n", axes_text(s, guess->main == guess->places ? guess->channel_axis : -1));
     write_steady(s);
     return UPS_OK;
 }
@@ -297,8 +333,9 @@ static ups_status write_parameters(const suggestion *s, ups_error *error) {
     parameter_walk walk = {s, {.arena = s->arena}};
     for (int64_t i = 0; i < s->guess.outline_count; i++) {
         const ups_array_outline *one = &s->guess.outlines[i];
-        bool fixed;
-        if (ups_guess_is_table(&s->guess, one) && !ups_guess_is_field(&s->guess, one, &fixed)) add_columns(&walk, one);
+        int without;
+        if (ups_guess_is_table(&s->guess, one) && !ups_guess_is_field(&s->guess, one, &without))
+            add_columns(&walk, one);
         if (!ups_guess_is_parameter(&s->guess, one)) continue;
         add_line(&walk, ups_guess_last_part(one->name), array_text(s, one),
                  one->rank && one->shape[0] > 1 ? " # one for each sample" : "");
@@ -314,9 +351,10 @@ static void write_unused(const suggestion *s) {
     int64_t count = 0;
     for (int64_t i = 0; i < s->guess.outline_count; i++) {
         const ups_array_outline *one = &s->guess.outlines[i];
-        bool used = one == s->guess.main || one == s->guess.time, fixed;
+        bool used = one == s->guess.main || one == s->guess.time;
+        int without;
         for (int axis = 0; axis < s->guess.rank; axis++) used |= one == s->guess.coordinates[axis];
-        used |= ups_guess_is_field(&s->guess, one, &fixed) || ups_guess_is_parameter(&s->guess, one) ||
+        used |= ups_guess_is_field(&s->guess, one, &without) || ups_guess_is_parameter(&s->guess, one) ||
                 ups_guess_is_table(&s->guess, one);
         if (used || !one->numeric) continue;
         if (count < MOST)
@@ -329,6 +367,7 @@ static void write_unused(const suggestion *s) {
 
 static void write_periodic(const suggestion *s) {
     const char *text = "";
+    if (s->guess.places) return;
     for (int axis = 0; axis < s->guess.rank; axis++) {
         const char *name = s->guess.axes[axis];
         if (!strcmp(name, "sample") || !strcmp(name, "time") || !strcmp(name, "channel") || !strcmp(name, "_"))
@@ -341,6 +380,8 @@ static void write_periodic(const suggestion *s) {
 /* Patches no longer than the shortest axis of the grid. */
 static int64_t patch_of(const ups_guess *guess) {
     int64_t patch = 8;
+    if (has_own_points(guess)) return 1;
+    if (guess->places) return guess->places->shape[guess->places->rank - 2] < patch ? 4 : patch; /* powers of two */
     for (int axis = 0; axis < guess->rank; axis++) {
         const char *name = guess->axes[axis];
         if (!strcmp(name, "sample") || !strcmp(name, "time") || !strcmp(name, "channel") || !strcmp(name, "_"))
@@ -348,13 +389,6 @@ static int64_t patch_of(const ups_guess *guess) {
         if (guess->main->shape[axis] < patch) patch = guess->main->shape[axis];
     }
     return patch;
-}
-
-static bool has_samples(const ups_guess *guess) {
-    for (int axis = 0; axis < guess->rank; axis++) {
-        if (strcmp(guess->axes[axis], "sample") == 0) return true;
-    }
-    return false;
 }
 
 static ups_status write_all(const suggestion *s, const char *const *paths, int64_t count, ups_error *error) {

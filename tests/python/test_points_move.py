@@ -6,6 +6,7 @@ import h5py
 import netCDF4
 import numpy as np
 import pytest
+import yaml
 import zarr
 
 from commands import dump, must, one_sentence, told, ups
@@ -136,6 +137,42 @@ def test_mappings_that_do_not_tell_where_points_go_are_refused(tmp_path, change,
     segment = layout.pop("segment", 0)
     config = configuration(tmp_path, "mine.npz", layout=layout, **({"segment": segment} if segment else {}))
     one_sentence(ups("train", config, "-q", "--plan"), sentence, "mine.npz")
+
+
+@pytest.mark.parametrize("arrays", [
+    {"pos": (20, 7, 30, 2), "heat": (20, 7, 30)},  # they move, each sample's own
+    {"mesh_pos": (7, 30, 2), "velocity": (7, 30, 2), "pressure": (7, 30)},  # one trajectory a file; a field without the other's channels
+    {"positions": (20, 30, 3), "heat": (20, 7, 30), "k": (20,)},  # each sample's own, at rest
+    {"nodes": (30, 2), "flow/u": (20, 7, 30), "wall": (20, 30)},  # shared, and a field that does not change
+    {"pos": (20, 7, 30, 2)},  # positions alone
+], ids=lambda arrays: " ".join(arrays))
+def test_a_suggestion_for_points_is_trained_on_as_it_stands(tmp_path, arrays):
+    rng = np.random.default_rng(3)
+    places = next(iter(arrays))
+    with h5py.File(tmp_path / "mine.h5", "w") as f:
+        for name, shape in arrays.items():
+            f[name] = rng.random(shape, dtype="f4")
+    single = "pressure" in arrays
+    for i in range(20 if single else 0):
+        with h5py.File(tmp_path / f"mine{i}.h5", "w") as f:
+            for name, shape in arrays.items():
+                f[name] = rng.random(shape, dtype="f4")
+    text = must("data", "inspect", "--suggest", tmp_path / "mine.h5").stdout
+    task = yaml.safe_load(text)["tasks"][0]
+    assert task["layout"]["coordinates"] == {"point": f"/{places}"} and "not used" not in text, text
+    own = arrays[places][:-2] != () or single
+    assert ("x" in task["layout"]["fields"]) is own and task["patch"] == [1 if own else 8], text
+    facts = told("data", "inspect", tmp_path / "mine.h5", "--layout", json.dumps(task["layout"]))[0]
+    assert facts["points"]["moving"] is (len(arrays[places]) == 4 or single) and facts["points"]["count"] == 30
+    channels = sum(shape[-1] if name in (places, "velocity") else 1 for name, shape in arrays.items() if name != "k") - (0 if own else 2)
+    assert len(facts["fields"]) == channels and facts.get("parameters", {}).keys() == {"k"} & arrays.keys()
+    files = {"files": ["mine?*.h5"]} if single else {}
+    must("train", configuration(tmp_path, "mine.h5", **{key: task[key] for key in ("layout", "patch")} | files), "-q")
+
+
+def test_positions_of_a_grid_are_no_points(tmp_path):
+    np.savez(tmp_path / "grid.npz", u=np.zeros((9, 12, 16), "f4"), coords=np.zeros((12, 16, 2), "f4"))
+    assert "point" not in must("data", "inspect", "--suggest", tmp_path / "grid.npz").stdout
 
 
 def test_positions_alone_are_enough(tmp_path):
