@@ -247,12 +247,52 @@ static void name_by_position(ups_guess *guess) {
     for (; next < count; next++) call(guess, left[next], "_", "no meaning was found");
 }
 
-/* Whether positions are those of a grid, (x, y, 2), whose axes the main array has, too: more than samples and time are
- * in front of the last, or the one before it is not a sample's. */
-static bool are_of_a_grid(const ups_array_outline *main, const ups_array_outline *places) {
-    const int axis = point_axis(main, places);
-    return axis > 2 ||
-           (axis == 2 && places->rank == 3 && main->shape[1] == places->shape[0] && main->shape[0] != places->shape[0]);
+static bool has_own_name(const ups_array_outline *one, int axis) {
+    return one->dimensions[axis] && strncmp(one->dimensions[axis], "phony_dim", 9) != 0;
+}
+
+/* Whether an axis may be samples or time: by its name, where the file gives it one. */
+static bool may_lead(const ups_array_outline *main, int axis) {
+    const char *name = main->dimensions[axis];
+    return !has_own_name(main, axis) || ups_name_is_time(name) || ups_name_is_sample(name) || main->shape[axis] == 1;
+}
+
+/* Whether an array has values at the points, and not on a grid of which an axis happens to be as long. In doubt it is a
+ * grid: points are rarer. */
+static bool is_at_points(const ups_array_outline *main, const ups_array_outline *places) {
+    enum { MOST_LEADING = 2 }; /* sample, time */
+    const int axis = point_axis(main, places), of_places = places->rank - 2;
+    if (axis < 1 || axis > MOST_LEADING) return false;
+    if (has_own_name(main, axis) && has_own_name(places, of_places) &&
+        strcmp(main->dimensions[axis], places->dimensions[of_places]) != 0)
+        return false;
+    for (int before = 0; before < axis; before++)
+        if (!may_lead(main, before)) return false;
+    if (axis < MOST_LEADING) return true;
+    if (main->shape[axis - 1] == main->shape[axis]) return false;          /* a square */
+    return places->rank != 3 || main->shape[axis - 1] != places->shape[0]; /* (x, y, 2) of a grid */
+}
+
+/* Whether there is nothing but positions, which then move. */
+static bool are_alone(const ups_array_outline *outlines, int64_t count, const ups_array_outline *places) {
+    for (int64_t i = 0; i < count; i++) {
+        const ups_array_outline *one = &outlines[i];
+        if (one != places && one->numeric && !one->integer && one->rank >= 2 && one->rank >= places->rank - 1 &&
+            !is_time_array(one))
+            return false;
+    }
+    return places->rank > 2;
+}
+
+/* The main array of data at points, or NULL: these are none. */
+static const ups_array_outline *find_main_at_points(const ups_array_outline *outlines, int64_t count,
+                                                    const ups_array_outline *places) {
+    const ups_array_outline *main = find_main(outlines, count, places);
+    if (!main || point_axis(main, places) + 1 < places->rank - 1) /* less than positions have: nothing that changes */
+        return are_alone(outlines, count, places) ? places : NULL;
+    const ups_array_outline *any = find_main(outlines, count, NULL);
+    const bool more = any != places && point_axis(any, places) < 0 && any->rank > main->rank;
+    return more || !is_at_points(main, places) ? NULL : main;
 }
 
 /* Points by the array of positions, and behind them channels. */
@@ -263,24 +303,35 @@ static void name_points(ups_arena *arena, ups_guess *guess) {
     if (axis + 1 < guess->rank) call(guess, axis + 1, "channel", "behind the points");
 }
 
-void ups_guess_axes(ups_arena *arena, const ups_array_outline *outlines, int64_t count, ups_guess *guess) {
-    *guess = (ups_guess){.outlines = outlines, .outline_count = count, .channel_axis = -1};
-    guess->places = find_places(outlines, count);
-    guess->main = find_main(outlines, count, guess->places);
-    if (!guess->main && guess->places && guess->places->rank > 2)
-        guess->main = guess->places; /* they move, and that is all */
-    if (!guess->main || (guess->places && guess->main != guess->places && are_of_a_grid(guess->main, guess->places))) {
-        guess->places = NULL;
-        guess->main = find_main(outlines, count, NULL);
-    }
-    if (!guess->main) return;
+static void name_axes(ups_arena *arena, ups_guess *guess) {
     guess->rank = guess->main->rank;
+    guess->channel_axis = -1;
     if (guess->places) name_points(arena, guess);
     name_by_dimensions(arena, guess);
     name_by_coordinates(arena, guess);
     name_channels_by_difference(guess);
     name_channels_by_length(guess);
     name_by_position(guess);
+}
+
+/* Whether samples and time of positions are those of the main array. */
+static bool places_agree(const ups_guess *guess) {
+    for (int axis = 0; axis < guess->places->rank - 2; axis++) {
+        const int of = ups_guess_axis_of_places(guess, axis);
+        if (of < 0 || (strcmp(guess->axes[of], "sample") != 0 && strcmp(guess->axes[of], "time") != 0)) return false;
+    }
+    return true;
+}
+
+void ups_guess_axes(ups_arena *arena, const ups_array_outline *outlines, int64_t count, ups_guess *guess) {
+    *guess = (ups_guess){.outlines = outlines, .outline_count = count, .places = find_places(outlines, count)};
+    if (guess->places) guess->main = find_main_at_points(outlines, count, guess->places);
+    if (guess->main) {
+        name_axes(arena, guess);
+        if (places_agree(guess)) return;
+    }
+    *guess = (ups_guess){.outlines = outlines, .outline_count = count, .main = find_main(outlines, count, NULL)};
+    if (guess->main) name_axes(arena, guess);
 }
 
 /* ---- other arrays --------------------------------------------------------------------------------------------------
@@ -315,14 +366,14 @@ int ups_guess_axis_of_places(const ups_guess *guess, int axis) {
 bool ups_guess_is_table(const ups_guess *guess, const ups_array_outline *outline) {
     enum { MOST_COLUMNS = 16 };
     const int sample = axis_called(guess, "sample");
-    return outline->numeric && outline != guess->time && outline->rank == 2 && guess->rank > 2 && sample >= 0 &&
-           outline->shape[0] == guess->main->shape[sample] && outline->shape[1] >= 1 &&
-           outline->shape[1] <= MOST_COLUMNS;
+    return outline->numeric && outline != guess->time && outline != guess->places && outline->rank == 2 &&
+           guess->rank > 2 && sample >= 0 && outline->shape[0] == guess->main->shape[sample] &&
+           outline->shape[1] >= 1 && outline->shape[1] <= MOST_COLUMNS;
 }
 
 bool ups_guess_is_parameter(const ups_guess *guess, const ups_array_outline *outline) {
     const int sample = axis_called(guess, "sample");
-    if (!outline->numeric || outline == guess->time) return false;
+    if (!outline->numeric || outline == guess->time || outline == guess->places) return false;
     for (int axis = 0; axis < guess->rank; axis++) {
         if (guess->coordinates[axis] == outline) return false;
     }

@@ -437,17 +437,44 @@ static int find_untold(const mapped *m, const char *coordinates, int dims) {
     return axis;
 }
 
-static ups_status fail_untold(const mapped *m, const char *coordinates, int axis, bool moving, ups_error *error) {
+static ups_status fail_untold(const mapped *m, const char *coordinates, int dims, bool moving, ups_error *error) {
+    const int axis = find_untold(m, coordinates, dims);
+    const char *axes = ups_arena_printf(m->builder->arena, "[%s%spoint, channel]", m->by_sample ? "sample, " : "",
+                                        moving ? "time, " : "");
+    for (int other = 0; other < dims; other++) {
+        const ups_mapped_field *told = find_place(m, coordinates, other);
+        if (told) axes = axes_text(m, &told->axes);
+    }
     return ups_fail(error, UPS_ERR_CONFIG,
                     "%s: %s, so that a model has to be told where they lie: name their coordinates in layout.fields, "
-                    "too: %s: {array: %s, channel: %d, axes: [%s%spoint, channel]}",
+                    "too: %s: {array: %s, channel: %d, axes: %s}",
                     m->builder->path, moving ? "points move" : "each sample has points of its own", place_names[axis],
-                    coordinates, axis, m->by_sample ? "sample, " : "", moving ? "time, " : "");
+                    coordinates, axis, axes);
+}
+
+/* The fields that tell where points lie are read as they are stored, along the same axes. */
+static ups_status check_places(const mapped *m, const char *coordinates, ups_error *error) {
+    const ups_mapped_field *first = find_place(m, coordinates, 0);
+    for (int axis = 0; axis < UPS_MAX_POINT_DIMS; axis++) {
+        const ups_mapped_field *told = find_place(m, coordinates, axis);
+        if (!told) continue;
+        if (told->scale.from || told->offset.from || told->missing.from)
+            return ups_fail(error, UPS_ERR_CONFIG,
+                            "%s: %s tells where points lie, which scale, offset and missing do not change; save "
+                            "positions as the numbers that they are",
+                            m->builder->path, told->key);
+        if (first && memcmp(&told->axes, &first->axes, sizeof told->axes) != 0)
+            return ups_fail(
+                error, UPS_ERR_CONFIG, "%s: %s has the axes %s, but %s has %s; positions of one array have the same",
+                m->builder->path, told->key, axes_text(m, &told->axes), first->key, axes_text(m, &first->axes));
+    }
+    return UPS_OK;
 }
 
 /* Numbers whose axes are said, with one frame left along time, as (sample, point, d); those that all samples share are
  * there for each of them. */
-static void order_first_places(const mapped *m, const ups_mapped_axes *axes, ups_numbers *numbers) {
+static ups_status order_first_places(const mapped *m, const ups_mapped_axes *axes, ups_numbers *numbers,
+                                     ups_error *error) {
     const int64_t samples = m->samples, points = m->grid[0];
     int64_t sets = 1, of_sample = 0, of_point = 0, of_channel = 0, stride = 1;
     for (int axis = axes->count - 1; axis >= 0; stride *= numbers->shape[axis--]) {
@@ -455,7 +482,15 @@ static void order_first_places(const mapped *m, const ups_mapped_axes *axes, ups
         if (axes->role[axis] == UPS_MAPPED_GRID) of_point = stride;
         if (axes->role[axis] == UPS_MAPPED_CHANNEL) of_channel = stride;
     }
+    if (of_point == 0 || of_channel == 0)
+        return ups_fail(error, UPS_ERR_CONFIG, "%s: positions have the axes %s, where point and channel were expected",
+                        m->builder->path, axes_text(m, axes));
     const int64_t each = numbers->count / points / sets;
+    int64_t all;
+    if (__builtin_mul_overflow(points * each, samples, &all) || all > UPS_LAYOUT_MOST_NUMBERS)
+        return ups_fail(error, UPS_ERR_FORMAT,
+                        "%s: %lld samples of %lld points; at most %d coordinates in all make sense", m->builder->path,
+                        (long long)samples, (long long)points, UPS_LAYOUT_MOST_NUMBERS);
     double *ordered = UPS_ARENA_ARRAY(m->builder->arena, double, samples *points *each + 1), *to = ordered;
     for (int64_t s = 0; s < samples; s++) {
         for (int64_t p = 0; p < points; p++) {
@@ -464,6 +499,7 @@ static void order_first_places(const mapped *m, const ups_mapped_axes *axes, ups
     }
     *numbers =
         (ups_numbers){.rank = 3, .shape = {samples, points, each}, .count = samples * points * each, .values = ordered};
+    return UPS_OK;
 }
 
 /* Where points lie, (point, d) or (sample, point, d); where they move, by the first frame. They do where their array
@@ -476,17 +512,17 @@ static ups_status read_places(const mapped *m, ups_numbers *numbers, bool *movin
     for (int axis = 0; told && axis < told->axes.count; axis++)
         if (told->axes.role[axis] == UPS_MAPPED_TIME) time = axis;
     *moving = time >= 0;
+    UPS_TRY(check_places(m, value->name, error));
     if (*moving) {
         UPS_TRY(ups_arrays_read_first(builder->arrays, value->name, time, UPS_LAYOUT_MOST_NUMBERS, builder->arena,
                                       numbers, error));
-        order_first_places(m, &told->axes, numbers);
-        return UPS_OK;
+        return order_first_places(m, &told->axes, numbers, error);
     }
     ups_found_array found;
     UPS_TRY(ups_arrays_map(builder->arrays, value->name, builder->arena, &found, error));
     if (found.array->rank == 3 + m->by_sample && user_length(&found, m->by_sample) == m->times) {
         *moving = true;
-        return fail_untold(m, value->name, 0, true, error);
+        return fail_untold(m, value->name, 1, true, error);
     }
     return ups_arrays_read(builder->arrays, value->name, UPS_LAYOUT_MOST_NUMBERS, builder->arena, numbers, error);
 }
@@ -509,7 +545,7 @@ static ups_status read_points(const mapped *m, ups_points ***points, bool *own, 
     UPS_TRY(
         ups_layout_make_points(m->builder, value->name, &numbers, m->samples, m->grid[0], NULL, points, own, error));
     for (int64_t s = 0; s < m->samples && moving; s++) (*points)[s]->moving = true;
-    return *own && untold < dims ? fail_untold(m, value->name, untold, moving, error) : UPS_OK;
+    return *own && untold < dims ? fail_untold(m, value->name, dims, moving, error) : UPS_OK;
 }
 
 /* ---- members -------------------------------------------------------------------------------------------------------

@@ -110,11 +110,30 @@ static ups_status packing_text(const suggestion *s, const ups_array_outline *out
     return UPS_OK;
 }
 
+static bool has_samples(const ups_guess *guess) {
+    for (int axis = 0; axis < guess->rank; axis++) {
+        if (strcmp(guess->axes[axis], "sample") == 0) return true;
+    }
+    return false;
+}
+
+/* Whether a model has to see where points lie: each sample has its own, or they move. A file of one trajectory may be
+ * one of many. */
+static bool has_own_points(const ups_guess *guess) {
+    return guess->places && (guess->places->rank > 2 || !has_samples(guess));
+}
+
+/* Of a field that has the name of a coordinate, which points of their own are fields by. */
+static bool is_place_name(const suggestion *s, const char *name) {
+    return has_own_points(&s->guess) && (strcmp(name, "x") == 0 || strcmp(name, "y") == 0 || strcmp(name, "z") == 0);
+}
+
 /* The name of a field: the last part of its array's, or all of it where two have the same. */
 static const char *field_name(const suggestion *s, const ups_array_outline *outline) {
     const char *part = ups_guess_last_part(outline->name);
     int without;
     if (!*part) return "u";
+    if (is_place_name(s, part)) return ups_arena_printf(s->arena, "%s_field", part);
     for (int64_t i = 0; i < s->guess.outline_count; i++) {
         const ups_array_outline *other = &s->guess.outlines[i];
         if (other == outline || strcmp(ups_guess_last_part(other->name), part) != 0 ||
@@ -165,19 +184,6 @@ static ups_status write_field(const suggestion *s, const ups_array_outline *outl
     return UPS_OK;
 }
 
-static bool has_samples(const ups_guess *guess) {
-    for (int axis = 0; axis < guess->rank; axis++) {
-        if (strcmp(guess->axes[axis], "sample") == 0) return true;
-    }
-    return false;
-}
-
-/* Whether a model has to see where points lie: each sample has its own, or they move. A file of one trajectory may be
- * one of many. */
-static bool has_own_points(const ups_guess *guess) {
-    return guess->places && (guess->places->rank > 2 || !has_samples(guess));
-}
-
 /* Where points lie, as fields. */
 static void write_places(const suggestion *s) {
     static const char *const names[] = {"x", "y", "z"};
@@ -210,7 +216,7 @@ static bool is_in_several_groups(const suggestion *s) {
 /* Nothing says that an axis is time but its place, and it may as well count samples of a steady problem. */
 static void write_steady(const suggestion *s) {
     const char *text = "";
-    if (s->guess.time) return;
+    if (s->guess.time || has_own_points(&s->guess)) return;
     for (int axis = 0; axis < s->guess.rank; axis++) {
         const char *name = s->guess.axes[axis];
         if (strcmp(name, "sample") == 0) return;

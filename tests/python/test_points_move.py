@@ -126,6 +126,8 @@ def test_files_of_a_trajectory_each_and_particles_that_all_samples_share(tmp_pat
     (lambda layout: layout["fields"].pop("x"), "points move, so that a model has to be told where they lie: name their coordinates in layout.fields, too: "
      r"x: \{array: pos, channel: 0, axes: \[sample, time, point, channel\]\}"),
     (lambda layout: layout["fields"].pop("y"), r"too: y: \{array: pos, channel: 1, axes: \[sample, time, point, channel\]\}"),
+    (lambda layout: layout["fields"]["y"].update(axes=["sample", "time", "channel", "point"]), "positions of one array have the same|has 90 entries along its axis channel|along its axis"),
+    (lambda layout: layout["fields"]["y"].update(scale=0.1), "layout.fields.y tells where points lie, which scale, offset and missing do not change"),
     (lambda layout: layout.update(segment=3), "points that move cannot be cut into segments"),
 ])
 def test_mappings_that_do_not_tell_where_points_go_are_refused(tmp_path, change, sentence):
@@ -170,9 +172,53 @@ def test_a_suggestion_for_points_is_trained_on_as_it_stands(tmp_path, arrays):
     must("train", configuration(tmp_path, "mine.h5", **{key: task[key] for key in ("layout", "patch")} | files), "-q")
 
 
-def test_positions_of_a_grid_are_no_points(tmp_path):
-    np.savez(tmp_path / "grid.npz", u=np.zeros((9, 12, 16), "f4"), coords=np.zeros((12, 16, 2), "f4"))
-    assert "point" not in must("data", "inspect", "--suggest", tmp_path / "grid.npz").stdout
+@pytest.mark.parametrize("arrays", [
+    {"u": (9, 12, 16), "coords": (12, 16, 2)},
+    {"u": (50, 32, 32), "coords": (32, 2)},  # x and y of a square grid
+    {"u": (32, 32, 32, 2), "coords": (32, 32, 2)},  # as many frames as rows
+    {"u": (16, 16, 24), "coords": (16, 24, 2)},
+    {"u": (50, 31, 15), "vertices": (32, 16, 2)},  # values in cells of a grid that its corners tell
+    {"u": (50, 16, 32, 2), "coords": (32, 16, 2)},
+    {"u": (20, 10, 32, 32), "pos": (5, 2), "sensor": (20, 10, 5)},  # stations beside a grid
+    {"cell_u": (20, 7, 25), "points": (20, 7, 36, 2)},
+    {"u": (7, 30), "pos": (8, 30, 2)},  # a frame more
+], ids=str)
+def test_positions_beside_a_grid_are_no_points(tmp_path, arrays):
+    np.savez(tmp_path / "grid.npz", **{name: np.zeros(shape, "f4") for name, shape in arrays.items()})
+    text = must("data", "inspect", "--suggest", tmp_path / "grid.npz").stdout
+    assert "point" not in yaml.safe_load(text)["tasks"][0]["layout"]["axes"], text
+
+
+@pytest.mark.parametrize("arrays", [
+    {"u": ("time", "lat", "lon"), "nodes": ("lon", "two")}, {"u": ("time", "y", "x"), "coords": ("x", "two")},
+    {"u": ("time", "level", "node"), "coords": ("node", "two")}, {"u": ("time", "a", "b"), "coords": ("b", "two")}], ids=str)
+def test_dimensions_that_a_file_names_are_kept(tmp_path, arrays):
+    sizes = {"time": 7, "lat": 10, "lon": 12, "x": 12, "y": 10, "two": 2, "node": 12, "level": 10, "a": 10, "b": 12}
+    with netCDF4.Dataset(tmp_path / "named.nc", "w") as f:
+        for dim in {dim for dims in arrays.values() for dim in dims}:
+            f.createDimension(dim, sizes[dim])
+        for name, dims in arrays.items():
+            f.createVariable(name, "f4", dims)[:] = 0
+    task = yaml.safe_load(must("data", "inspect", "--suggest", tmp_path / "named.nc").stdout)["tasks"][0]
+    assert task["layout"]["axes"] == list(arrays["u"])
+
+
+def test_what_stands_beside_points_is_told_apart(tmp_path):
+    """Masses do not change; positions are no parameters of as many samples; a field `x` gets another name."""
+    def suggested(**arrays):
+        with h5py.File(tmp_path / "mine.h5", "w") as f:
+            for name, shape in arrays.items():
+                f[name] = np.random.default_rng(1).random(shape, dtype="f4")
+        text = must("data", "inspect", "--suggest", tmp_path / "mine.h5").stdout
+        layout = yaml.safe_load(text)["tasks"][0]["layout"]
+        return layout, told("data", "inspect", tmp_path / "mine.h5", "--layout", json.dumps(layout))[0]
+
+    layout, facts = suggested(pos=(20, 7, 30, 2), mass=(20, 30))
+    assert facts["points"]["moving"] is True and facts["fields"] == ["x", "y"]
+    layout, facts = suggested(pos=(30, 2), u=(30, 7, 30))
+    assert "parameters" not in layout and facts["fields"] == ["u"]
+    layout, facts = suggested(pos=(20, 30, 2), x=(20, 7, 30), u=(20, 7, 30))
+    assert facts["fields"][:2] == ["x", "y"] and sorted(facts["fields"][2:]) == ["u", "x_field"]
 
 
 def test_positions_alone_are_enough(tmp_path):

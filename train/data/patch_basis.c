@@ -226,13 +226,13 @@ static ups_status find_error(const collection *c, const components *of, int64_t 
     int64_t *counted = calloc((size_t)channels, sizeof *counted);
     float *room = calloc((size_t)(2 * n), sizeof *room);
     ups_f16 *cached = calloc((size_t)n, sizeof *cached);
-    double *wide = calloc((size_t)(n + n * dim), sizeof *wide);
+    double *wide = calloc((size_t)(n + (dim < n ? n * dim : 0)), sizeof *wide);
     ups_status status = lost && sum && counted && room && cached && wide
                             ? UPS_OK
                             : ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory to measure with", c->task->name);
     const readback r = {room, room + n, cached, wide, wide ? wide + n : NULL};
     const double scale = scale_of(of->values, dim);
-    for (int64_t j = 0; j < n && status == UPS_OK; j++) {
+    for (int64_t j = 0; j < n && dim < n && status == UPS_OK; j++) {
         for (int64_t i = 0; i < dim; i++) r.across[j * dim + i] = of->vectors[i * n + j];
     }
     for (int64_t f = 0; f < c->frames && status == UPS_OK; f++) {
