@@ -444,8 +444,10 @@ json_t *ups_networks_describe_operator(const ups_run_config *config, const ups_t
 
 json_t *ups_networks_describe_parameters(const ups_task *task) {
     json_t *names = json_array(), *scales = json_array();
-    for (int p = 0; p < task->source->parameter_count; p++) {
-        json_array_append_new(names, json_string(task->source->parameter_names[p]));
+    const int count = task->condition ? task->condition_count : task->source->parameter_count;
+    for (int p = 0; p < count; p++) {
+        const char *name = task->condition ? task->condition_names[p] : task->source->parameter_names[p];
+        json_array_append_new(names, json_string(name));
         if (!task->scale) continue;
         const ups_parameter_scale *scale = &task->scale[p];
         json_array_append_new(scales,

@@ -20,6 +20,16 @@ ups_status ups_session_normalise(ups_session *session, const char *model, ups_er
     return ups_tasks_normalise_as_trained(session->config, session->tasks, model, error);
 }
 
+/* An operator that begins as another one is told parameters as that one was. */
+static ups_status condition(ups_session *session, ups_error *error) {
+    char *initial = ups_run_initial_weights(session->config, UPS_STAGE_OPERATOR);
+    ups_status status = initial ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    if (status == UPS_OK && ups_path_exists(initial))
+        status = ups_tasks_condition_to_begin(session->tasks, initial, error);
+    free(initial);
+    return status;
+}
+
 /* By the statistics of the run's own autoencoder, of that which it is to begin as, or by none (NULL). */
 static ups_status normalise_by_model(ups_session *session, unsigned training,
                                      ups_status (*normalise)(ups_session *, const char *, ups_error *),
@@ -36,6 +46,7 @@ static ups_status normalise_by_model(ups_session *session, unsigned training,
     ups_status status = normalise(session, from, error);
     free(model);
     free(initial);
+    if (status == UPS_OK && training & 1u << UPS_STAGE_OPERATOR) status = condition(session, error);
     return status;
 }
 

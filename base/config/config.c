@@ -138,7 +138,7 @@ static ups_status read_choice(const reader *r, const spot *s, unsigned *place) {
 
 /* The folder that a document's paths begin at, absolute and without links. What comes through a pipe lies nowhere: its
  * paths begin at the working directory, as those of overrides do. */
-static const char *folder_of(const reader *r, bool override) {
+static const char *folder_of(const reader *r, bool working) {
     char *folder = ups_arena_strdup(r->arena, r->mistakes->path), resolved[PATH_MAX];
     char *slash = strrchr(folder, '/');
     static const char *const pipes[] = {"/dev/fd/", "/dev/stdin", "/proc/"};
@@ -147,15 +147,16 @@ static const char *folder_of(const reader *r, bool override) {
         piped = piped || strncmp(folder, pipes[i], strlen(pipes[i])) == 0;
     }
     if (slash) slash[slash == folder ? 1 : 0] = '\0';
-    if (!realpath(slash && !override && !piped ? folder : ".", resolved)) return ".";
+    if (!realpath(slash && !working && !piped ? folder : ".", resolved)) return ".";
     return ups_arena_strdup(r->arena, resolved);
 }
 
 /* An absolute path. Steps up at its beginning are taken at once: the folder that they begin at has no links. */
 static char *absolute_path(const reader *r, const spot *s) {
     const char *text = s->node->text;
-    if (text[0] == '/') return ups_arena_strdup(r->values, text);
-    char *folder = ups_arena_strdup(r->arena, folder_of(r, ups_yaml_is_override(s->node)));
+    const bool stays = !text[0] && s->key->default_value && strcmp(s->key->default_value, "''") == 0;
+    if (text[0] == '/' || stays) return ups_arena_strdup(r->values, text);
+    char *folder = ups_arena_strdup(r->arena, folder_of(r, s->key->working || ups_yaml_is_override(s->node)));
     while (text[0] == '.' && (text[1] == '/' || text[1] == '\0' || (text[1] == '.' && (text[2] == '/' || !text[2])))) {
         char *last = text[1] == '.' ? strrchr(folder, '/') : NULL;
         if (last) last[last == folder ? 1 : 0] = '\0';

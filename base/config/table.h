@@ -42,7 +42,8 @@ typedef struct ups_config_key {
         *word; /* "auto": a number's key takes it too; 0 in the struct. Of YAML: what may stand there, in words */
     const char *(*objection)(const char *text); /* what is wrong with a text ("is empty; name a directory"), or NULL */
     bool path;    /* a text: a file or folder, relative to the folder of the document that says it (one of --set: to the
-                     working directory); absolute once it is loaded */
+                     working directory); absolute once it is loaded. Empty stays empty where that is the default */
+    bool working; /* beside `path`: relative to the working directory in any case */
     bool neutral; /* no result depends on it: threads, memory, what is logged, where files lie */
     /* Of YAML: whether this may stand there. UPS_ERR_CONFIG with a sentence that begins with `place`, "x.yaml:3: a.b",
      * or with the `where` of a node below. */

@@ -221,6 +221,14 @@ ups_status ups_parameters_set(ups_parameters *parameters, const char *name, cons
     return class->synchronize(parameters->device, error); /* the caller's memory is its own again */
 }
 
+ups_status ups_parameters_get_values(const ups_parameters *parameters, int32_t index, float *values, ups_error *error) {
+    const ups_parameter *of = &parameters->list[index];
+    const ups_device_class *class = parameters->device->class;
+    const size_t bytes = (size_t)of->elements * sizeof *values;
+    UPS_TRY(class->download(parameters->device, values, parameters->weights.values + of->offset, bytes, error));
+    return class->synchronize(parameters->device, error);
+}
+
 static bool is_chosen(const ups_parameter *parameter, const char *only) {
     return !only || strncmp(parameter->name, only, strlen(only)) == 0;
 }

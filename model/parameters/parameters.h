@@ -77,6 +77,8 @@ const ups_weights *ups_parameters_weights(const ups_parameters *parameters); /* 
  * set.
  */
 ups_status ups_parameters_set(ups_parameters *parameters, const char *name, const float *values, ups_error *error);
+/* What one of them holds, by index, to (elements) in host memory. */
+ups_status ups_parameters_get_values(const ups_parameters *parameters, int32_t index, float *values, ups_error *error);
 ups_status ups_parameters_refresh(ups_parameters *parameters, ups_error *error); /* ups_weights_refresh of them */
 
 /* Safetensors files (safetensors.h). Loading checks everything (names, shapes, length, that all is finite) before it

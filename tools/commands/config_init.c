@@ -11,6 +11,7 @@
 #include "tools/command.h"
 #include "tools/commands/commands.h"
 #include "tools/output.h"
+#include "train/config/given.h"
 #include "train/config/load.h"
 #include "train/session.h"
 #include <ctype.h>
@@ -21,10 +22,11 @@
 #include <string.h>
 #include <strings.h>
 
-enum { OUTPUT, LAYOUT, FORCE, OPTION_COUNT };
+enum { OUTPUT, LAYOUT, FROM, FORCE, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
     [OUTPUT] = {"output", 'o', "CONFIG", "the configuration to write"},
     [LAYOUT] = {"layout", 0, "YAML", "what files of your own hold, as a task's `layout` says it: YAML, or @FILE"},
+    [FROM] = {"from", 0, "MODEL", "a run, or a file of `ups export`, as whose model this one is to begin"},
     [FORCE] = {"force", 'f', NULL, "overwrites what is there"},
 };
 
@@ -53,6 +55,8 @@ typedef struct survey {
     double bytes;               /* decoded, of all samples */
     const ups_mapping *mapping; /* what the files hold; NULL: it is recognised */
     const ups_yaml *layout;     /* the same as it was given */
+    const char *from;           /* a model to begin with; NULL: none */
+    json_t *told;               /* what it tells of itself (train/config/given.h) */
 } survey;
 
 /* "data/1D_Burgers_Sols_Nu0.01.hdf5" to "data/D_Burgers_Sols_Nu". */
@@ -182,6 +186,14 @@ static void choose_segment(family *f) {
         f->segment = times / (times / MANY >= LONG ? MANY : FEW);
 }
 
+/* A task that the model has keeps the patches that it has there. */
+static void take_patches(const survey *s, family *f) {
+    for (int a = 0; a < f->shape.dims; a++) {
+        const int64_t there = ups_given_patch(s->told, f->name, (unsigned)a);
+        if (there > 0) f->patch[a] = there;
+    }
+}
+
 static ups_status add_file(survey *s, char *path, int most, ups_error *error) {
     ups_source *source = NULL;
     ups_sample shape;
@@ -214,10 +226,12 @@ static ups_status add_file(survey *s, char *path, int most, ups_error *error) {
             f->shape.points = NULL; /* they go with the source */
             make_name_unique(s, f);
             choose_patches(f);
+            take_patches(s, f);
         }
         if (f->own_points && shape.grid[0] > f->shape.grid[0]) { /* samples may differ in their number of points */
             f->shape.grid[0] = shape.grid[0];
             choose_patches(f);
+            take_patches(s, f);
         }
         f->files[f->file_count++] = path;
         f->samples += source->count;
@@ -393,6 +407,10 @@ static void add_core(const survey *s, ups_yaml *core, const model_size *size) {
 
 static void add_model(const survey *s, ups_yaml *root, const model_size *size) {
     ups_yaml *model = section(s->arena, root, "model");
+    if (s->from) { /* all else is that model's */
+        set_text(s->arena, model, "from", s->from);
+        return;
+    }
     set_plain(s->arena, model, "tokens", "grid");
     set_plain(s->arena, model, "dim", "auto");
     add_core(s, section(s->arena, model, "operator"), size);
@@ -515,6 +533,7 @@ static ups_status init(survey *s, char **files, int count, const char *layout, c
         return ups_fail(error, UPS_ERR_ARGUMENT, "%s is there already; --force overwrites it", output);
     }
     if (layout) UPS_TRY(take_layout(s, layout, error));
+    if (s->from) UPS_TRY(ups_given_read(s->from, &s->told, error));
     s->families = UPS_ARENA_ARRAY(s->arena, family, count);
     for (int i = 0; i < count; i++) UPS_TRY(add_file(s, files[i], count, error));
     const char *data_root = common_root(s->arena, files, count);
@@ -536,25 +555,29 @@ int ups_cmd_config_init(int argc, char **argv) {
             "Files of one family become one task: the same layout, fields, grid and frames, names that differ in\n"
             "numbers alone. Long runs, and runs of different lengths, are cut into segments. Patches are chosen\n"
             "from the grid, the core from how many tokens they make, sizes of the model from the amount of data.\n"
-            "For files of your own, --layout says what they hold.\n\n"
+            "For files of your own, --layout says what they hold. With --from the model begins as another one, of "
+            "which\n"
+            "it has the sizes; tasks of the same name go on as they were there, with their patches.\n\n"
             "Examples:\n"
             "  ups config init data/*.hdf5 -o run.yaml\n"
             "  ups train run.yaml\n"
             "  ups data inspect --suggest mine.h5 >mine.yaml   # a layout, to be looked through\n"
-            "  ups config init mine.h5 --layout @mine.yaml -o run.yaml\n"};
+            "  ups config init mine.h5 --layout @mine.yaml -o run.yaml\n"
+            "  ups config init mine.h5 --from runs/many -o tuned.yaml\n"};
     ups_arguments arguments;
     ups_arguments_begin(&arguments, &usage, argc, argv);
-    const char *output = NULL, *layout = NULL;
+    const char *output = NULL, *layout = NULL, *from = NULL;
     bool force = false;
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
         if (option == OUTPUT) output = arguments.value;
         if (option == LAYOUT) layout = arguments.value;
+        if (option == FROM) from = arguments.value;
         if (option == FORCE) force = true;
     }
     if (arguments.stop) return ups_arguments_end(&arguments);
     if (arguments.operand_count < 1) return ups_command_usage_error(&arguments, "at least one FILE was expected");
     if (!output) return ups_command_usage_error(&arguments, "-o CONFIG was expected: where to write it");
-    survey s = {.arena = ups_arena_create(0)};
+    survey s = {.arena = ups_arena_create(0), .from = from};
     ups_error error;
     ups_status status = s.arena ? init(&s, arguments.operands, arguments.operand_count, layout, output, force, &error)
                                 : ups_fail(&error, UPS_ERR_MEMORY, "no memory");
@@ -566,6 +589,7 @@ int ups_cmd_config_init(int argc, char **argv) {
     } else if (status == UPS_OK && !arguments.quiet) {
         printf("%s: %d task%s; `ups train %s` runs it\n", output, s.count, s.count == 1 ? "" : "s", output);
     }
+    json_decref(s.told);
     ups_arena_destroy(s.arena);
     return exit_code;
 }

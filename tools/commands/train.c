@@ -34,6 +34,8 @@ static const char details[] =
     "  --restart    begins anew with the configuration that is given\n"
     "What is extended or restarted is made in RUN/next. The run stays as it was until all of that has finished,\n"
     "then it is replaced at once; --resume goes on with what was stopped, and removing RUN/next gives it up.\n"
+    "\nA configuration whose model.from names another run, or a file of `ups export`, begins as that model: tasks of\n"
+    "the same name go on as they were there, others learn from where it is.\n"
     "\n--sweep KEY=VALUE,VALUE trains a run with each value, one after another, in directories of their own below\n"
     "`output` (OUTPUT/learning_rate=0.001); several --sweep are a grid. All values are checked before the first run\n"
     "begins. Stages on which no swept key has an influence are trained once, and taken along by the later runs (where\n"

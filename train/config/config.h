@@ -142,6 +142,7 @@ typedef struct ups_core_config {
     int32_t history, bundle; /* frames that it reads, and that it gives */
 } ups_core_config;
 typedef struct ups_model_config {
+    char *from;     /* a run's directory or a file of `ups export`: what the model begins as; "": nothing (given.h) */
     int64_t tokens; /* 0: "grid", one a patch */
     int64_t dim;    /* 0: "auto", the smallest that reaches autoencoder.target */
     double bound;   /* latents are b asinh(z / b); 0: z itself */

@@ -1,10 +1,12 @@
 /* The keys of a run's configuration. A key is its member in config.h and its entry here; docs/ups.1 lists it too. */
 #include "train/config/load.h"
 
+#include "base/config/as_json.h"
 #include "base/files.h"
 #include "base/nearest.h"
 #include "model/nets/core.h"
 #include "train/config/check.h"
+#include "train/config/given.h"
 #include "train/losses.h"
 #include <dirent.h>
 #include <limits.h>
@@ -257,6 +259,11 @@ static const ups_config_key task_keys[] = {
     {.name = NULL}};
 
 static const ups_config_key model_keys[] = {
+    KEY(TEXT, "from", model.from, "''", 0, 0,
+        "a run, or a file of `ups export`, as whose model this one begins: tasks of the same name go on as they were "
+        "there, others share its blocks; keys of this section that are not given are that model's; empty: none, it "
+        "begins with random numbers",
+        .path = true, .working = true),
     KEY(INT64, "tokens", model.tokens, "128", 1, 65536,
         "latent tokens; grid: one for each patch of the task's grid, which a linear map encodes", .word = "grid"),
     KEY(INT64, "dim", model.dim, "128", 1, 65536,
@@ -619,16 +626,65 @@ static ups_run_config *finish(void *value) {
     return made;
 }
 
-ups_status ups_run_config_read(const char *path, const char *const *overrides, size_t override_count,
-                               ups_config_mistakes **mistakes, ups_run_config **config, ups_error *error) {
+/* A configuration as it stands in its file, with default values where it says nothing. */
+static ups_status read_said(const char *path, const char *const *overrides, size_t override_count,
+                            ups_config_mistakes **mistakes, ups_run_config **config, ups_error *error) {
     void *value = NULL;
-    *config = NULL;
-    *mistakes = NULL;
-    if (is_directory(path)) return read_run(path, overrides, override_count, mistakes, config, error);
     *mistakes = ups_config_mistakes_create(path);
     if (!*mistakes) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to load it", path);
     UPS_TRY(ups_config_read(path, &ups_run_schema, overrides, override_count, *mistakes, &value, error));
     *config = finish(value);
+    return UPS_OK;
+}
+
+/* The same once more, with what the model that it begins with has where it says nothing. */
+static ups_status read_with_given(const char *path, const json_t *told, const char *const *overrides,
+                                  size_t override_count, ups_config_mistakes **mistakes, ups_run_config **config,
+                                  ups_error *error) {
+    char **given;
+    size_t count;
+    ups_given_inherit(told, *mistakes, &given, &count);
+    const char **all = count > 0 ? malloc((count + override_count) * sizeof *all) : NULL;
+    ups_status status = UPS_OK;
+    if (all) {
+        for (size_t i = 0; i < count; i++) all[i] = given[i];
+        for (size_t i = 0; i < override_count; i++) all[count + i] = overrides[i];
+        ups_run_config_free(*config);
+        ups_config_mistakes_destroy(*mistakes);
+        *config = NULL;
+        status = read_said(path, all, count + override_count, mistakes, config, error);
+    }
+    free(all);
+    ups_given_free(given, count);
+    return status;
+}
+
+/* Of a configuration that names a model to begin with. What a run owns says all of its keys: it needs the model no
+ * more, which may be gone. */
+static ups_status take_given(const char *path, const char *const *overrides, size_t override_count,
+                             ups_config_mistakes **mistakes, ups_run_config **config, ups_error *error) {
+    json_t *told = NULL, *all = ups_config_as_json(&ups_run_schema, *config);
+    ups_error why;
+    const bool said = ups_given_is_said(json_object_get(all, "model"), *mistakes);
+    json_decref(all);
+    if (ups_given_read((*config)->model.from, &told, &why) != UPS_OK) {
+        if (!said) ups_config_mistakes_disagree(*mistakes, "model.from", NULL, "%s", why.message);
+        return UPS_OK;
+    }
+    ups_status status = said ? UPS_OK : read_with_given(path, told, overrides, override_count, mistakes, config, error);
+    if (status == UPS_OK && *config) ups_given_check(*config, told, *mistakes);
+    json_decref(told);
+    return status;
+}
+
+ups_status ups_run_config_read(const char *path, const char *const *overrides, size_t override_count,
+                               ups_config_mistakes **mistakes, ups_run_config **config, ups_error *error) {
+    *config = NULL;
+    *mistakes = NULL;
+    if (is_directory(path)) return read_run(path, overrides, override_count, mistakes, config, error);
+    UPS_TRY(read_said(path, overrides, override_count, mistakes, config, error));
+    if (*config && (*config)->model.from[0] && !ups_config_mistakes_know(*mistakes, "model.from"))
+        UPS_TRY(take_given(path, overrides, override_count, mistakes, config, error));
     if (*config) ups_run_config_check(*config, *mistakes);
     return UPS_OK;
 }

@@ -45,7 +45,7 @@ json_t *ups_origin_operator(const ups_run_config *config, const ups_tasks *tasks
     tell(origin, "", "operator", ups_networks_describe_operator(config, tasks));
     for (int t = 0; t < tasks->count; t++) {
         const ups_task *task = &tasks->task[t];
-        if (!task->condition) tell(origin, task->name, "parameters", ups_networks_describe_parameters(task));
+        tell(origin, task->name, "parameters", ups_networks_describe_parameters(task));
     }
     return origin;
 }

@@ -287,12 +287,22 @@ ups_status ups_tasks_of_sources(const ups_run_config *config, ups_source *const 
     return hand_out(status, made, tasks);
 }
 
+static void free_condition(ups_task *task) {
+    for (int i = 0; i < task->condition_count && task->condition_names; i++) free(task->condition_names[i]);
+    free(task->condition_names);
+    free(task->condition);
+    free(task->scale);
+    task->condition_names = NULL;
+    task->condition = NULL;
+    task->scale = NULL;
+    task->condition_count = 0;
+}
+
 static void close_task(ups_task *task) {
     ups_source_close(task->source);
     ups_sample_splits_free(&task->splits);
     free(task->statistics);
-    free(task->condition);
-    free(task->scale);
+    free_condition(task);
     free(task->places);
     free(task->offsets);
 }
@@ -395,12 +405,12 @@ static ups_status take_condition(const char *path, ups_task *task, const json_t 
     size_t count = json_array_size(names);
     bool sound = json_is_array(names) && (!scales || json_array_size(scales) == count);
     for (size_t i = 0; i < count; i++) sound = sound && json_is_string(json_array_get(names, i));
-    free(task->condition);
-    free(task->scale);
-    task->condition_count = (int)count;
+    free_condition(task);
     task->condition = malloc((count + 1) * sizeof *task->condition);
+    task->condition_names = calloc(count + 1, sizeof *task->condition_names);
+    task->condition_count = (int)count;
     task->scale = scales ? calloc(count + 1, sizeof *task->scale) : NULL;
-    bool had = task->condition && (!scales || task->scale);
+    bool had = task->condition && task->condition_names && (!scales || task->scale);
     for (size_t i = 0; i < count && had && scales; i++)
         sound = sound && read_scale(json_array_get(scales, i), &task->scale[i]);
     if (had && !sound) {
@@ -412,6 +422,8 @@ static ups_status take_condition(const char *path, ups_task *task, const json_t 
     for (size_t i = 0; i < count; i++) {
         const char *name = json_string_value(json_array_get(names, i));
         task->condition[i] = find_parameter(task->source, name);
+        task->condition_names[i] = strdup(name);
+        if (!task->condition_names[i]) return ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
         if (task->condition[i] >= 0) continue;
         ups_log(UPS_LOG_WARNING,
                 "task %s: the operator was trained with the parameter '%s'; its files do not contain it, and 0 "
@@ -421,7 +433,50 @@ static ups_status take_condition(const char *path, ups_task *task, const json_t 
     return UPS_OK;
 }
 
-ups_status ups_tasks_condition_as_trained(ups_tasks *tasks, const char *path, ups_error *error) {
+static bool is_told(const ups_task *task, int parameter) {
+    for (int i = 0; i < task->condition_count; i++)
+        if (task->condition[i] == parameter) return true;
+    return false;
+}
+
+/* Those of the task's own parameters that the model was not told of, each scaled as `own`, behind the others. */
+static ups_status add_untold(ups_task *task, const ups_parameter_scale *own, ups_error *error) {
+    const int told = task->condition_count, most = told + task->source->parameter_count;
+    int *condition = realloc(task->condition, ((size_t)most + 1) * sizeof *condition);
+    if (condition) task->condition = condition;
+    char **names = realloc(task->condition_names, ((size_t)most + 1) * sizeof *names);
+    if (names) task->condition_names = names;
+    ups_parameter_scale *scale = realloc(task->scale, ((size_t)most + 1) * sizeof *scale);
+    for (int i = 0; i < told && scale && !task->scale; i++) scale[i] = (ups_parameter_scale){.spread = 1};
+    if (scale) task->scale = scale;
+    bool had = condition && names && scale;
+    for (int p = 0; p < task->source->parameter_count && had; p++) {
+        if (is_told(task, p)) continue;
+        const int at = task->condition_count;
+        condition[at] = p;
+        scale[at] = own ? own[p] : (ups_parameter_scale){.spread = 1};
+        names[at] = strdup(task->source->parameter_names[p]);
+        had = names[at] != NULL;
+        task->condition_count += had;
+        if (had)
+            ups_log(UPS_LOG_INFO, "task %s: the operator learns of the parameter '%s' anew", task->name, names[at]);
+    }
+    return had ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
+}
+
+static ups_status begin_condition(const char *path, ups_task *task, const json_t *parameters, ups_error *error) {
+    ups_parameter_scale *own = task->condition ? NULL : task->scale;
+    if (own) task->scale = NULL;
+    ups_status status = take_condition(path, task, parameters, error);
+    if (status == UPS_OK) status = add_untold(task, own, error);
+    free(own);
+    return status;
+}
+
+/* Of every task that the operator in `path` tells of. */
+static ups_status take_conditions(ups_tasks *tasks, const char *path,
+                                  ups_status (*take)(const char *, ups_task *, const json_t *, ups_error *),
+                                  ups_error *error) {
     ups_safetensors *model = NULL;
     UPS_TRY(ups_safetensors_open(path, &model, error));
     ups_status status = UPS_OK;
@@ -431,9 +486,17 @@ ups_status ups_tasks_condition_as_trained(ups_tasks *tasks, const char *path, up
         const char *text = ups_safetensors_metadata(model, key);
         if (!text) continue;
         json_t *names = json_loads(text, JSON_DECODE_ANY, NULL);
-        status = take_condition(path, &tasks->task[i], names, error);
+        status = take(path, &tasks->task[i], names, error);
         json_decref(names);
     }
     ups_safetensors_close(model);
     return status;
+}
+
+ups_status ups_tasks_condition_as_trained(ups_tasks *tasks, const char *path, ups_error *error) {
+    return take_conditions(tasks, path, take_condition, error);
+}
+
+ups_status ups_tasks_condition_to_begin(ups_tasks *tasks, const char *path, ups_error *error) {
+    return take_conditions(tasks, path, begin_condition, error);
 }

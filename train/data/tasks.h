@@ -24,8 +24,9 @@ typedef struct ups_task {
     float *offsets; /* of points that all samples share: from there to each of a token's points, (tokens, patch · d), of
                        unit deviation; else NULL */
     double finest_frequency; /* of the decoder's Fourier features: see ups_tasks_open */
-    int *condition;      /* which of the source's parameters each input of the operator's condition is; −1: none */
-    int condition_count; /* NULL: the source's own, in their order */
+    int *condition;         /* which of the source's parameters each input of the operator's condition is; −1: none */
+    int condition_count;    /* NULL: the source's own, in their order */
+    char **condition_names; /* as the model that told of them calls these; NULL with `condition` */
     ups_parameter_scale *scale; /* of each of these; NULL: they enter as they are */
     int64_t dim;       /* numbers of a latent token, where `model.dim: auto` was decided (patch_basis.h); else 0 */
     float *statistics; /* (channels, 2): mean, and what a deviation is multiplied by; NULL until normalised
@@ -80,6 +81,8 @@ int ups_tasks_parameter_count(const ups_tasks *tasks);
  * parameters in another order. The log names those that they do not tell, which are 0. Tasks of which the file tells
  * nothing keep their files' order. */
 ups_status ups_tasks_condition_as_trained(ups_tasks *tasks, const char *path, ups_error *error);
+/* The same for a training that begins as that operator: parameters that it was not told of come behind the others. */
+ups_status ups_tasks_condition_to_begin(ups_tasks *tasks, const char *path, ups_error *error);
 
 /* Sets every task's statistics: mean and deviation of each field over the training split (at most 512 samples, evenly
  * spread), by the loader; a constant field keeps its values: deviation 1. They are kept in `output`/normalisation.json

@@ -2,6 +2,7 @@
 
 #include "base/config/as_json.h"
 #include "model/parameters/safetensors.h"
+#include "train/config/given.h"
 #include "train/config/load.h"
 #include "train/data/normalisation.h"
 #include "train/data/trajectories.h"
@@ -10,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CONFIG_KEY "ups.config"
 #define MOST_CHANNELS 1024
 #define MOST_POINTS ((int64_t)1 << 31) /* of a grid, times channels */
 #define MOST_FRAMES ((int64_t)1 << 24) /* of all tasks together: their times are 128 MiB */
@@ -78,6 +78,7 @@ static json_t *describe_config(const ups_run_config *config) {
             json_object_set(kept, of_task[k], json_object_get(task, of_task[k]));
         json_array_append_new(tasks, kept);
     }
+    json_object_del(json_object_get(all, "model"), "from");
     json_t *described = json_pack("{s:O?, s:O?, s:o}", "model", json_object_get(all, "model"), "precision",
                                   json_object_get(all, "precision"), "tasks", tasks);
     json_decref(all);
@@ -94,7 +95,7 @@ static bool tell(json_t *texts, const char *key, json_t *document) {
 
 json_t *ups_described_tell(const ups_run_config *config, const ups_tasks *tasks) {
     json_t *texts = json_object();
-    bool told = texts && tell(texts, CONFIG_KEY, describe_config(config));
+    bool told = texts && tell(texts, UPS_TOLD_CONFIG, describe_config(config));
     for (int t = 0; t < tasks->count && told; t++) {
         char key[128];
         fields_key(tasks->task[t].name, key);
@@ -108,7 +109,7 @@ json_t *ups_described_tell(const ups_run_config *config, const ups_tasks *tasks)
 ups_status ups_described_is_told(const char *op, bool *told, ups_error *error) {
     ups_safetensors *file = NULL;
     UPS_TRY(ups_safetensors_open(op, &file, error));
-    *told = ups_safetensors_metadata(file, CONFIG_KEY) != NULL;
+    *told = ups_safetensors_metadata(file, UPS_TOLD_CONFIG) != NULL;
     ups_safetensors_close(file);
     return UPS_OK;
 }
@@ -320,7 +321,8 @@ static ups_status read_config(const char *path, const char *text, ups_run_config
     json_decref(told);
     if (!whole) {
         return ups_fail(error, UPS_ERR_FORMAT,
-                        "%s: '" CONFIG_KEY "' of what the file tells is no JSON object; restore the file, or write it "
+                        "%s: '" UPS_TOLD_CONFIG
+                        "' of what the file tells is no JSON object; restore the file, or write it "
                         "again with `ups export`",
                         path);
     }
@@ -384,7 +386,7 @@ static ups_status take_stride(const ups_described_use *use, ups_described *d, up
 
 static ups_status open_tasks(const ups_safetensors *file, const char *op, const char *autoencoder,
                              const ups_described_use *use, ups_described *d, ups_error *error) {
-    const char *config = ups_safetensors_metadata(file, CONFIG_KEY);
+    const char *config = ups_safetensors_metadata(file, UPS_TOLD_CONFIG);
     if (!config) {
         return ups_fail(error, UPS_ERR_FORMAT,
                         "%s: the model does not tell of the fields that it was trained on, which models of earlier "

@@ -16,13 +16,6 @@
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
-static ups_status share_file(const char *from, const char *to, ups_error *error) {
-    if (link(from, to) == 0) return UPS_OK;
-    bool impossible = errno == EXDEV || errno == EPERM || errno == EMLINK || errno == EOPNOTSUPP || errno == ENOSYS;
-    return impossible ? ups_publish_copy(from, to, error)
-                      : ups_fail_errno(error, "%s: cannot be linked to %s", to, from);
-}
-
 /* Every file below a directory, but for what is unfinished (temporary names, records of builders). */
 static ups_status share_tree(const char *from, const char *to, ups_error *error) {
     UPS_TRY(ups_make_directories(to, error));
@@ -40,7 +33,7 @@ static ups_status share_tree(const char *from, const char *to, ups_error *error)
         else if (S_ISDIR(info.st_mode))
             status = share_tree(source, target, error);
         else if (S_ISREG(info.st_mode))
-            status = share_file(source, target, error);
+            status = ups_share_file(source, target, error);
         free(source);
         free(target);
     }
@@ -83,9 +76,11 @@ static ups_status take_stage(const making *m, ups_stage stage, ups_error *error)
     if (!ups_run_training(seed->config, stage)) return UPS_OK;
     if (finished) {
         snprintf(name, sizeof name, "%s.safetensors", ups_stage_name(stage));
-        UPS_TRY(take(m, share_file, name, error));
+        UPS_TRY(take(m, ups_share_file, name, error));
     }
     if (!finished && !(seed->checkpoints & 1u << stage)) return UPS_OK;
+    snprintf(name, sizeof name, "initial/%s.safetensors", ups_stage_name(stage)); /* it tells what parameters mean */
+    UPS_TRY(take(m, ups_share_file, name, error));
     snprintf(name, sizeof name, "checkpoints/%s", ups_stage_name(stage));
     UPS_TRY(take(m, share_tree, name, error));
     if (!(seed->back & 1u << stage)) return UPS_OK;
@@ -109,7 +104,7 @@ static ups_status take_weights(const making *m, ups_stage stage, ups_error *erro
         model = NULL;
         status = ups_checkpoint_exists(checkpoints) ? ups_checkpoint_file(checkpoints, &model, error) : UPS_OK;
     }
-    if (status == UPS_OK && model) status = share_file(model, to, error);
+    if (status == UPS_OK && model) status = ups_share_file(model, to, error);
     if (status == UPS_OK) status = ups_sync_directory(directory, error);
     free(model);
     free(checkpoints);
@@ -140,9 +135,9 @@ static ups_status take_cache(const making *m, ups_error *error) {
             status = take_cached(m, share_tree, cache, name, error);
         }
         snprintf(name, sizeof name, "%s/zarr.json", task);
-        if (status == UPS_OK) status = take_cached(m, share_file, cache, name, error);
+        if (status == UPS_OK) status = take_cached(m, ups_share_file, cache, name, error);
     }
-    if (status == UPS_OK) status = take_cached(m, share_file, cache, "zarr.json", error);
+    if (status == UPS_OK) status = take_cached(m, ups_share_file, cache, "zarr.json", error);
     free(cache);
     return status;
 }

@@ -172,8 +172,13 @@ static ups_status load_own(ups_train_decision *d, const char *directory, const u
     return status == UPS_OK ? tell_ignored(d, error) : status;
 }
 
+/* As another model than the one that the run was to begin as. */
+static bool begins_otherwise(const ups_train_decision *d) {
+    return strcmp(d->own->model.from, d->given->model.from) != 0;
+}
+
 static ups_status resume_run(ups_train_decision *d, ups_error *error) {
-    d->resume = true;
+    d->resume = d->progress.begun != 0 || !begins_otherwise(d);
     if (d->progress.begun == 0) {
         d->config = d->given;
         return UPS_OK;
@@ -370,7 +375,7 @@ static ups_status fork_run(ups_train_decision *d, ups_error *error) {
         bool changed = again & 1u << s && ups_run_training(d->config, (ups_stage)s);
         if (!changed)
             seed.checkpoints |= 1u << s;
-        else if (!d->request->afresh)
+        else if (!d->request->afresh && !begins_otherwise(d))
             seed.weights |= 1u << s;
     }
     if (!d->progress.begun) {

@@ -4,6 +4,7 @@
 #include "train/checkpoint.h"
 #include "train/data/latents.h"
 #include "train/precision.h"
+#include "train/run/given.h"
 #include "train/run/own.h"
 #include "train/run_precision.h"
 #include "train/stages/follow.h"
@@ -129,6 +130,7 @@ static ups_status run_stages(stages_run *r, ups_error *error) {
         r->training |= 1u << config->stages[i];
         UPS_TRY(ups_stage_check_ranks(config, config->stages[i], ups_comm_size(r->session->comm), error));
     }
+    UPS_TRY(ups_run_take_given(config, r->session->tasks, r->training, r->wanted->resume, error));
     UPS_TRY(ups_session_normalise_as_trained(r->session, r->training, error));
     bool any = false;
     for (unsigned i = 0; i < config->stage_count; i++) {

@@ -1,5 +1,5 @@
-/* What the parts of a stage's training share: graphs.c makes its graphs and frees it, plan.c says what it takes,
- * batches.c hands batches to its graphs, run.c runs it. */
+/* What the parts of a stage's training share: graphs.c makes its graphs and frees it, given.c takes another model's
+ * weights to begin with, plan.c says what it takes, batches.c hands batches to its graphs, run.c runs it. */
 #ifndef UPS_TRAIN_STAGES_TRAINING_PARTS_H
 #define UPS_TRAIN_STAGES_TRAINING_PARTS_H
 
@@ -72,6 +72,12 @@ ups_status ups_stage_training_divide_parameters(ups_stage_training *t, ups_error
 ups_status ups_stage_training_find_shares(ups_stage_training *t, ups_error *error);
 /* NULL: all update all. */
 const ups_shares *ups_stage_training_shares(const ups_stage_training *t);
+
+/* ---- given.c ------------------------------------------------------------------------------------------------------
+ */
+
+/* Over what the parameters were initialised with: the weights in output/initial, where there are any (t->given). */
+ups_status ups_stage_training_take_given(ups_stage_training *t, ups_error *error);
 
 /* ---- plan.c ------------------------------------------------------------------------------------------------------ */
 

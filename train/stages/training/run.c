@@ -71,27 +71,6 @@ static ups_status list_samples(ups_stage_training *t, ups_split split, ups_stage
     return UPS_OK;
 }
 
-/* Of a run that was forked: the weights of the one that it came from, in the place of random ones. */
-static ups_status begin_with_given_weights(ups_stage_training *t, ups_error *error) {
-    char *path = ups_run_initial_weights(t->config, t->stage->stage);
-    if (!path) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-    ups_status status = UPS_OK;
-    if (ups_path_exists(path)) {
-        ups_parameter_buffer weights = {.prefix = "", .values = ups_parameters_values(t->parameters)};
-        status = ups_parameters_load_buffers(t->parameters, NULL, &weights, 1, path, false, error);
-        if (status != UPS_OK) {
-            ups_fail_within(error,
-                            "the %s was to begin with weights that do not fit this configuration (a run of its "
-                            "own, without --fork, begins with random ones)",
-                            ups_stage_name(t->stage->stage));
-        } else {
-            t->given = true;
-        }
-    }
-    free(path);
-    return status;
-}
-
 static bool has_checkpoint(const ups_stage_training *t) {
     char *checkpoints = ups_run_path(t->config, "checkpoints/%s", ups_stage_name(t->stage->stage));
     bool has = t->request->resume && checkpoints && ups_checkpoint_exists(checkpoints);
@@ -121,9 +100,9 @@ static ups_status allocate(ups_stage_training *t, ups_error *error) {
     UPS_TRY(ups_stage_training_divide_parameters(t, error));
     UPS_TRY(ups_stage_training_find_shares(t, error));
     UPS_TRY(ups_parameters_allocate(t->parameters, device, true, ups_run_compute(t->config), t->config->seed, error));
-    UPS_TRY(begin_with_given_weights(t, error));
-    if (t->stage->initialise && !t->given && !has_checkpoint(t)) {
-        UPS_TRY(t->stage->initialise(t->stage->context, t->parameters, error));
+    if (!has_checkpoint(t)) {
+        if (t->stage->initialise) UPS_TRY(t->stage->initialise(t->stage->context, t->parameters, error));
+        UPS_TRY(ups_stage_training_take_given(t, error));
         UPS_TRY(ups_parameters_refresh(t->parameters, error));
     }
     size_t rows = (size_t)t->batch;

@@ -1,0 +1,33 @@
+/* The model that a configuration begins with (`model.from`): a run's directory, or a file of `ups export`. Keys of the
+ * section `model` that the configuration does not say are that model's; those that it says otherwise are mistakes, but
+ * for what may change from one training to the next. */
+#ifndef UPS_TRAIN_CONFIG_GIVEN_H
+#define UPS_TRAIN_CONFIG_GIVEN_H
+
+#include "base/config/mistakes.h"
+#include "base/json.h"
+#include "train/config/config.h"
+
+#define UPS_TOLD_CONFIG "ups.config" /* the text of a model's file that tells its configuration (described.h) */
+
+/* The file of `from` that holds what the stage has learnt. Free with free(); NULL when out of memory. */
+char *ups_given_file(const char *from, ups_stage stage);
+
+/* What the model tells of its configuration, {"model": …, "tasks": […]}: a new reference. UPS_ERR_IO, UPS_ERR_FORMAT.
+ */
+ups_status ups_given_read(const char *from, json_t **told, ups_error *error);
+/* The patch of the model's task of that name along an axis, counted from 0; 0: it has no such task. */
+int64_t ups_given_patch(const json_t *told, const char *task, unsigned axis);
+
+/* Overrides "model.operator.hidden=64" for the keys that stand nowhere in the document: *count texts and their list,
+ * freed with ups_given_free. */
+void ups_given_inherit(const json_t *told, const ups_config_mistakes *mistakes, char ***assignments, size_t *count);
+void ups_given_free(char **assignments, size_t count);
+
+/* Whether all of them stand there, as in the configuration that a run owns. */
+bool ups_given_is_said(const json_t *model, const ups_config_mistakes *mistakes);
+
+/* Adds what the configuration says otherwise than the model, and must not. */
+void ups_given_check(const ups_run_config *config, const json_t *told, ups_config_mistakes *mistakes);
+
+#endif

@@ -1,0 +1,153 @@
+#include "train/run/given.h"
+
+#include "base/files.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "model/parameters/safetensors.h"
+#include "train/checkpoint.h"
+#include "train/config/given.h"
+#include "train/run/replace.h"
+#include "train/state.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- tasks of the same name -------------------------------------------------------------------------------------- */
+
+/* "density, pressure" */
+static void list_fields(const json_t *there, const ups_source *here, char *text, size_t bytes) {
+    const size_t count = there ? json_array_size(there) : (size_t)here->channels;
+    size_t length = 0;
+    text[0] = '\0';
+    for (size_t c = 0; c < count && length < bytes; c++) {
+        const char *name = there                 ? json_string_value(json_array_get(there, c))
+                           : here->channel_names ? here->channel_names[c]
+                                                 : NULL;
+        length += (size_t)snprintf(text + length, bytes - length, "%s%s", c > 0 ? ", " : "", name ? name : "?");
+    }
+}
+
+static ups_status check_fields(const ups_run_config *config, const ups_safetensors *file, const ups_task *task,
+                               ups_error *error) {
+    char key[128], there[300], here[300]; /* names of tasks have at most 64 letters */
+    snprintf(key, sizeof key, "%s.fields", task->name);
+    const char *text = ups_safetensors_metadata(file, key);
+    json_t *fields = text ? json_loads(text, 0, NULL) : NULL;
+    const json_t *channels = json_object_get(fields, "channels");
+    if (json_is_array(channels)) list_fields(channels, NULL, there, sizeof there);
+    list_fields(NULL, task->source, here, sizeof here);
+    const bool fits = !json_is_array(channels) || strcmp(there, here) == 0;
+    json_decref(fields);
+    if (fits) return UPS_OK;
+    return ups_fail(error, UPS_ERR_STALE,
+                    "task %s: the model that this one begins as (model.from: %s) has a task of this name with other "
+                    "fields: %s there, %s here; give the task another name, under which it begins anew",
+                    task->name, config->model.from, there, here);
+}
+
+static ups_status check_tasks(const ups_run_config *config, const char *op, const ups_tasks *tasks, ups_error *error) {
+    ups_safetensors *file = NULL;
+    UPS_TRY(ups_safetensors_open(op, &file, error));
+    ups_status status = UPS_OK;
+    for (int t = 0; t < tasks->count && status == UPS_OK; t++)
+        status = check_fields(config, file, &tasks->task[t], error);
+    ups_safetensors_close(file);
+    return status;
+}
+
+/* ---- numbers ----------------------------------------------------------------------------------------------------- */
+
+/* Before anything is built on it. */
+static ups_status check_tensor(const char *path, const ups_safetensors *file, const ups_safetensor *tensor,
+                               ups_error *error) {
+    if (!tensor->known_dtype || tensor->dtype != UPS_F32) return UPS_OK; /* refused where it is wanted */
+    const size_t count = tensor->bytes / sizeof(float);
+    float *values = malloc(tensor->bytes + 1);
+    ups_status status = values ? ups_safetensors_read(file, tensor, values, error)
+                               : ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to read it", path);
+    for (size_t i = 0; i < count && status == UPS_OK; i++) {
+        if (!isfinite(values[i]))
+            status = ups_fail(error, UPS_ERR_FORMAT,
+                              "%s: tensor '%s' holds a number that is not finite; restore the file, or name another "
+                              "model (model.from)",
+                              path, tensor->name);
+    }
+    free(values);
+    return status;
+}
+
+static ups_status check_numbers(const char *path, ups_error *error) {
+    ups_safetensors *file = NULL;
+    UPS_TRY(ups_safetensors_open(path, &file, error));
+    ups_status status = UPS_OK;
+    for (int32_t i = 0; i < ups_safetensors_count(file) && status == UPS_OK; i++)
+        status = check_tensor(path, file, ups_safetensors_get(file, i), error);
+    ups_safetensors_close(file);
+    return status;
+}
+
+/* ---- files ------------------------------------------------------------------------------------------------------- */
+
+/* Whether the stage goes on from what it has. */
+static bool is_had(const ups_run_config *config, ups_stage stage) {
+    char *initial = ups_run_initial_weights(config, stage);
+    char *checkpoints = ups_run_path(config, "checkpoints/%s", ups_stage_name(stage));
+    const bool had = initial && checkpoints && (ups_path_exists(initial) || ups_checkpoint_exists(checkpoints));
+    free(initial);
+    free(checkpoints);
+    return had;
+}
+
+static ups_status take_file(const ups_run_config *config, ups_stage stage, ups_error *error) {
+    char *from = ups_given_file(config->model.from, stage), *directory = ups_run_path(config, "initial");
+    char *to = ups_run_initial_weights(config, stage);
+    ups_status status = from && directory && to ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    if (status == UPS_OK) status = ups_make_directories(directory, error);
+    if (status == UPS_OK) status = ups_share_file(from, to, error);
+    if (status == UPS_OK) status = ups_sync_directory(directory, error);
+    if (status != UPS_OK)
+        ups_fail_within(error, "the %s was to begin as that of model.from (%s)", ups_stage_name(stage),
+                        config->model.from);
+    free(from);
+    free(directory);
+    free(to);
+    return status;
+}
+
+static ups_status check_model(const ups_run_config *config, const ups_tasks *tasks, unsigned wanted, ups_error *error) {
+    json_t *told = NULL;
+    UPS_TRY(ups_run_settle(config->model.from, error)); /* nothing where it is no run */
+    UPS_TRY(ups_given_read(config->model.from, &told, error));
+    json_decref(told);
+    char *op = ups_given_file(config->model.from, UPS_STAGE_OPERATOR);
+    ups_status status = op ? check_tasks(config, op, tasks, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    free(op);
+    for (int s = 0; s < UPS_STAGE_COUNT && status == UPS_OK; s++) {
+        if (!(wanted & 1u << s)) continue;
+        char *path = ups_given_file(config->model.from, (ups_stage)s);
+        status = path ? check_numbers(path, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+        free(path);
+    }
+    return status;
+}
+
+ups_status ups_run_take_given(const ups_run_config *config, const ups_tasks *tasks, unsigned training, bool resume,
+                              ups_error *error) {
+    unsigned wanted = 0;
+    if (!config->model.from[0]) return UPS_OK;
+    for (int s = 0; s < UPS_STAGE_COUNT; s++) {
+        if (!(training & 1u << s) || !ups_run_training(config, (ups_stage)s)) continue;
+        if (!resume || !is_had(config, (ups_stage)s)) wanted |= 1u << s;
+    }
+    if (wanted == 0) return UPS_OK;
+    UPS_TRY(check_model(config, tasks, wanted, error));
+    ups_status status = UPS_OK;
+    for (int s = 0; s < UPS_STAGE_COUNT && status == UPS_OK; s++) {
+        if (!(wanted & 1u << s)) continue;
+        status = take_file(config, (ups_stage)s, error);
+        if (status == UPS_OK)
+            ups_log(UPS_LOG_INFO, "%s: begins as that of %s", ups_stage_name((ups_stage)s), config->model.from);
+    }
+    return status;
+}
