@@ -1,9 +1,7 @@
 #include "train/config/given.h"
 
-#include "base/config/as_json.h"
 #include "base/files.h"
 #include "model/parameters/safetensors.h"
-#include "train/config/load.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -219,11 +217,10 @@ static void check_frames(const holding *h, const char *name, int64_t here, const
              (long long)here, (long long)json_integer_value(there), h->config->model.from, task);
 }
 
-void ups_given_check(const ups_run_config *config, const json_t *told, ups_config_mistakes *mistakes) {
+void ups_given_check(const ups_run_config *config, const json_t *model, const json_t *told,
+                     ups_config_mistakes *mistakes) {
     holding h = {config, told, mistakes};
-    json_t *all = ups_config_as_json(&ups_run_schema, config);
-    each_key(json_object_get(all, "model"), "model", &(key_visit){hold_against, &h});
-    json_decref(all);
+    each_key(model, "model", &(key_visit){hold_against, &h});
     for (unsigned t = 0; t < config->task_count; t++) {
         if (!find_task(told, config->tasks[t].name)) continue;
         check_patch(&h, t);

@@ -24,10 +24,13 @@ int64_t ups_given_patch(const json_t *told, const char *task, unsigned axis);
 void ups_given_inherit(const json_t *told, const ups_config_mistakes *mistakes, char ***assignments, size_t *count);
 void ups_given_free(char **assignments, size_t count);
 
-/* Whether all of them stand there, as in the configuration that a run owns. */
+/* Whether all keys of the section `model`, as JSON, stand there, as in the configuration that a run owns. */
 bool ups_given_is_said(const json_t *model, const ups_config_mistakes *mistakes);
 
-/* Adds what the configuration says otherwise than the model, and must not. */
-void ups_given_check(const ups_run_config *config, const json_t *told, ups_config_mistakes *mistakes);
+/* Adds what the configuration, whose section `model` is given as JSON, too, says otherwise than the model, and must
+ * not.
+ */
+void ups_given_check(const ups_run_config *config, const json_t *model, const json_t *told,
+                     ups_config_mistakes *mistakes);
 
 #endif

@@ -672,7 +672,11 @@ static ups_status take_given(const char *path, const char *const *overrides, siz
         return UPS_OK;
     }
     ups_status status = said ? UPS_OK : read_with_given(path, told, overrides, override_count, mistakes, config, error);
-    if (status == UPS_OK && *config) ups_given_check(*config, told, *mistakes);
+    if (status == UPS_OK && *config) {
+        all = ups_config_as_json(&ups_run_schema, *config);
+        ups_given_check(*config, json_object_get(all, "model"), told, *mistakes);
+        json_decref(all);
+    }
     json_decref(told);
     return status;
 }

@@ -15,28 +15,25 @@
 
 /* ---- tasks of the same name -------------------------------------------------------------------------------------- */
 
+enum { FIELDS_BYTES = 300 };
+
 /* "density, pressure" */
-static void list_fields(const json_t *there, const ups_source *here, char *text, size_t bytes) {
-    const size_t count = there ? json_array_size(there) : (size_t)here->channels;
-    size_t length = 0;
-    text[0] = '\0';
-    for (size_t c = 0; c < count && length < bytes; c++) {
-        const char *name = there                 ? json_string_value(json_array_get(there, c))
-                           : here->channel_names ? here->channel_names[c]
-                                                 : NULL;
-        length += (size_t)snprintf(text + length, bytes - length, "%s%s", c > 0 ? ", " : "", name ? name : "?");
-    }
+static void add_field(char text[FIELDS_BYTES], const char *name) {
+    const size_t length = strlen(text);
+    snprintf(text + length, FIELDS_BYTES - length, "%s%s", length > 0 ? ", " : "", name ? name : "?");
 }
 
 static ups_status check_fields(const ups_run_config *config, const ups_safetensors *file, const ups_task *task,
                                ups_error *error) {
-    char key[128], there[300], here[300]; /* names of tasks have at most 64 letters */
+    char key[128], there[FIELDS_BYTES] = "", here[FIELDS_BYTES] = ""; /* names of tasks have at most 64 letters */
     snprintf(key, sizeof key, "%s.fields", task->name);
     const char *text = ups_safetensors_metadata(file, key);
     json_t *fields = text ? json_loads(text, 0, NULL) : NULL;
     const json_t *channels = json_object_get(fields, "channels");
-    if (json_is_array(channels)) list_fields(channels, NULL, there, sizeof there);
-    list_fields(NULL, task->source, here, sizeof here);
+    for (size_t c = 0; c < json_array_size(channels); c++)
+        add_field(there, json_string_value(json_array_get(channels, c)));
+    for (int64_t c = 0; c < task->source->channels; c++)
+        add_field(here, task->source->channel_names ? task->source->channel_names[c] : NULL);
     const bool fits = !json_is_array(channels) || strcmp(there, here) == 0;
     json_decref(fields);
     if (fits) return UPS_OK;
