@@ -450,17 +450,6 @@ ups_status ups_publish_copy(const char *from, const char *to, ups_error *error) 
     return status;
 }
 
-ups_status ups_share_file(const char *from, const char *to, ups_error *error) {
-    int failed = link(from, to) == 0 ? 0 : errno;
-    if (failed == EEXIST && unlink(to) == 0) failed = link(from, to) == 0 ? 0 : errno;
-    if (failed == 0) return UPS_OK;
-    const bool impossible =
-        failed == EXDEV || failed == EPERM || failed == EMLINK || failed == EOPNOTSUPP || failed == ENOSYS;
-    errno = failed;
-    return impossible ? ups_publish_copy(from, to, error)
-                      : ups_fail_errno(error, "%s: cannot be linked to %s", to, from);
-}
-
 /* ---- directories ---- */
 
 struct ups_directory_publication {

@@ -57,9 +57,6 @@ ups_status ups_publish_bytes(const char *path, const void *bytes, size_t length,
 ups_status ups_publish_bytes_once(const char *path, const void *bytes, size_t length, ups_error *error);
 /* A regular file's bytes under another name. */
 ups_status ups_publish_copy(const char *from, const char *to, ups_error *error);
-/* The same for a file that is published and never written again: a hard link where the file system permits it. What was
- * there under the name goes. */
-ups_status ups_share_file(const char *from, const char *to, ups_error *error);
 
 /* The same for a directory: a fresh one under a temporary name beside `path`, which the caller fills with files that
  * are synced themselves. Refused (UPS_ERR_ARGUMENT) when `path` is there already: what stands there may be dear. */

@@ -210,8 +210,7 @@ ups_status ups_safetensors_open(const char *path, ups_safetensors **opened, ups_
     *file = (ups_safetensors){.arena = arena, .path = ups_arena_strdup(arena, path)};
     uint64_t file_bytes = 0, data_start = 0;
     ups_status status = UPS_OK;
-    file->descriptor = open(path, O_RDONLY | O_CLOEXEC);
-    if (file->descriptor < 0) status = ups_fail_errno(error, "%s: cannot be opened", path);
+    status = ups_open_regular(path, O_RDONLY, &file->descriptor, error);
     if (status == UPS_OK) status = ups_file_size(path, &file_bytes, error);
     if (status == UPS_OK) status = read_header(file, file_bytes, &data_start, error);
     if (status == UPS_OK) status = parse_tensors(file, data_start, file_bytes, error);

@@ -1,6 +1,7 @@
 """A model that begins as another one (model.from): what it takes, by name, what is begun anew, and what is refused."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -108,9 +109,9 @@ def test_other_files_of_a_task_are_encoded_and_told_as_those_that_were_trained_o
     assert metadata(place / "many")["advection.parameters"] == metadata(place / "fast")["advection.parameters"]
     for name, values in tensors(place / "fast", "autoencoder").items():
         np.testing.assert_array_equal(values, tensors(place / "many", "autoencoder")[name])
-    before = errors(place / "fast")["advection"]
+    before = errors(place / "fast", "--split", "train")["advection"]
     must("train", config, "--restart", "--set", "operator.steps=200", "-q")
-    assert errors(place / "fast")["advection"] < before
+    assert errors(place / "fast", "--split", "train")["advection"] < before
 
 
 def test_a_parameter_that_the_model_was_not_told_of_comes_behind_those_it_knows(place, tmp_path):
@@ -124,7 +125,7 @@ def test_a_parameter_that_the_model_was_not_told_of_comes_behind_those_it_knows(
     more = known | {"files": ["b.npz"], "layout": layout | {"parameters": {"alpha": "alpha", "beta": "beta"}}}
     must("train", configuration(tmp_path, "known", [known], operator={"steps": 20, "batch_size": 4}), "-q")
     said = must("train", configuration(tmp_path, "more", [more], model={"from": str(tmp_path / "known")}, operator={"steps": 0}), "-q").stderr
-    assert "the parameter 'alpha' anew" in said
+    assert "not told of the parameter 'alpha'" in said
     before, after = (json.loads(metadata(tmp_path / run)["advection.parameters"]) for run in ("known", "more"))
     assert before["names"] == ["beta"] and after["names"] == ["beta", "alpha"]
     assert after["scale"][0] == before["scale"][0]
@@ -161,6 +162,76 @@ def test_a_run_goes_on_exactly_when_the_model_it_began_as_is_gone(place, tmp_pat
     must("train", tmp_path / "whole", "--extend", "--set", "operator.steps=4010", "-q")
     one_sentence(ups("train", runs[0], "--restart"), "model.from", "there is no .*source")
     assert (tmp_path / "whole/operator.safetensors").exists()
+
+
+def test_a_run_goes_on_when_the_model_it_began_as_is_another_one_now(place, tmp_path):
+    shutil.copytree(place / "many", tmp_path / "source")
+    config = configuration(tmp_path, "tuned", [BURGERS | {"files": [str(place / "burgers.hdf5")]}], model={"from": str(tmp_path / "source")}, operator={"steps": 20, "batch_size": 4})
+    must("train", config, "-q")
+    other = configuration(tmp_path, "source", [BURGERS | {"files": [str(place / "burgers.hdf5")], "patch": [8]}], model=SIZES | {"operator": SIZES["operator"] | {"hidden": 32}})
+    must("train", other, "--restart", "-q")
+    for command in (("eval", "tuned"), ("export", "tuned", "-o", tmp_path / "m.safetensors"), ("train", "tuned", "--resume"), ("train", "tuned", "--extend", "--set", "operator.steps=22")):
+        must(*(tmp_path / word if word == "tuned" else word for word in command), "-q")
+    one_sentence(ups("train", tmp_path / "tuned", "--restart"), "model.operator.hidden: 16, and 32 in the model")
+    assert not (tmp_path / "tuned/next").exists()
+
+
+def test_what_is_done_again_begins_as_the_run_began(place, tmp_path):
+    """--extend of the autoencoder, whose operator is done again, keeps the model; --restart takes what model.from says now, and leaves nothing of the old."""
+    shutil.copytree(place / "many", tmp_path / "source")
+    stages = {"autoencoder": {"steps": 0}, "operator": {"steps": 0}}
+    files = {"files": [str(place / "slow_beta0.1.hdf5"), str(place / "slow_beta0.4.hdf5")]}
+    config = configuration(tmp_path, "run", [advection() | files], model={"from": str(tmp_path / "source")}, **stages)
+    must("train", config, "-q")
+    first = tensors(tmp_path / "run")
+    must("train", configuration(tmp_path, "source", [advection(str(place / "fast_beta2.0.hdf5"))], seed=5), "--restart", "-q")
+    must("train", tmp_path / "run", "--extend", "--set", "autoencoder.steps=1", "-q")
+    again = tensors(tmp_path / "run")
+    assert all(np.array_equal(again[name], first[name]) for name in first if ".change" not in name and ".kept" not in name)
+    must("train", config, "--restart", "-q")
+    turned, source = tensors(tmp_path / "run"), tensors(tmp_path / "source")
+    assert np.array_equal(turned["operator.blocks.0.mlp.up.weight"], source["operator.blocks.0.mlp.up.weight"])
+    must("train", tmp_path / "run", "--extend", "--set", "operator.steps=3", "-q")  # told parameters as the new model was
+    plain = configuration(tmp_path, "run", [advection() | files], **stages)
+    must("train", plain, "--restart", "-q")
+    assert not list((tmp_path / "run").glob("initial/*"))
+    must("train", tmp_path / "run", "--extend", "--set", "operator.steps=3", "-q")
+
+
+def test_a_beginning_that_came_to_nothing_is_not_gone_on_with(place, tmp_path):
+    """Its copies stay until the run begins, which may be without a model."""
+    task = BURGERS | {"files": [str(place / "burgers.hdf5")]}
+    must("train", configuration(tmp_path, "honest", [task]), "-q")
+    stale = configuration(tmp_path, "stale", [task])
+    (tmp_path / "stale/initial").mkdir(parents=True)
+    for stage in ("autoencoder", "operator"):
+        shutil.copy(place / f"many/{stage}.safetensors", tmp_path / f"stale/initial/{stage}.safetensors")
+    must("train", stale, "-q")
+    honest, made = tensors(tmp_path / "honest"), tensors(tmp_path / "stale")
+    assert all(np.array_equal(made[name], honest[name]) for name in honest)
+
+
+def test_what_stays_the_same_is_what_does_so_in_these_data(place, tmp_path):
+    """Advection keeps the mean; a reaction of that name does not, and must not be kept from changing it."""
+    must("datagen", "reacdiff1d", "-o", tmp_path / "reaction.hdf5", "-n", 12, "-r", 32, "--steps", 9, "-q")
+    must("train", configuration(tmp_path, "reaction", [advection(str(tmp_path / "reaction.hdf5"))], model={"from": str(place / "many")}, operator={"steps": 0}), "-q")
+    mean = np.ones(4)  # of a patch, whose four numbers are latents as they stand
+    np.testing.assert_allclose(mean @ tensors(place / "many")["operator.advection.kept"], -mean, atol=1e-3)
+    np.testing.assert_allclose(mean @ tensors(tmp_path / "reaction")["operator.advection.kept"], 0, atol=1e-3)
+
+
+def test_init_leaves_a_learnt_encoder_its_training(place, tmp_path):
+    sizes = {"tokens": 8, "dim": 8, "encoder": {"width": 16}, "decoder": {"hidden": 16, "depth": 1}, "operator": {"hidden": 16, "depth": 1, "heads": 2}}
+    must("train", configuration(tmp_path, "learnt", [BURGERS | {"files": [str(place / "burgers.hdf5")]}], model=sizes, autoencoder={"steps": 2, "gate": 0}, operator={"steps": 2}), "-q")
+    must("config", "init", place / "slow_beta0.4.hdf5", "--from", tmp_path / "learnt", "-o", tmp_path / "c.yaml")
+    shown = told("config", "show", tmp_path / "c.yaml")["values"]
+    assert shown["model"]["tokens"] == 8 and shown["autoencoder"]["steps"] > 0 and shown["operator"]["losses"]["decoded"]["weight"] == 0
+
+
+def test_a_pipe_is_no_model(place, tmp_path):
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    path = configuration(place, "piped", [BURGERS], model={"from": str(tmp_path / "pipe.safetensors")})
+    one_sentence(ups("train", path, timeout=20), "pipe.safetensors", "pipe")
 
 
 def test_a_run_that_has_begun_keeps_its_beginning(place):
@@ -232,6 +303,7 @@ def test_a_sweep_begins_each_run_as_the_model(place):
     ({"model": {"from": "many", "operator": {"heads": 4, "positions": "borders"}}}, ["model.operator.heads: 4, and 2 in the model"]),
     ({"model": {"from": "many", "tokens": 64, "dim": 8}}, ["model.tokens: 64, and grid in the model"]),
     ({"tasks": [DARCY | {"patch": [4]}]}, ["tasks.0..patch", "has a task darcy, whose patches are", "another name"]),
+    ({"model": {"from": "many", "dim": 4}}, ["model.dim: 4, and auto in the model", "another name"]),
     ({"model": {"from": "many", "operator": {"bundle": 2}}}, ["model.operator.bundle: 2, and 1 in the model", "another name"]),
 ])
 def test_what_does_not_fit_is_a_mistake_of_its_key(place, tmp_path, change, parts):

@@ -416,6 +416,11 @@ static void add_model(const survey *s, ups_yaml *root, const model_size *size) {
     add_core(s, section(s->arena, model, "operator"), size);
 }
 
+/* Whether tokens are patches. A model to begin with may have learnt others. */
+static bool is_of_grid(const survey *s) {
+    return !s->told || json_is_string(json_object_get(json_object_get(s->told, "model"), "tokens"));
+}
+
 /* A batch holds one task: as many batches a step as there are tasks, up to a few. Batches are small, the more so the
  * more tokens a window has: many steps win, over losses of rollouts too. */
 static void add_operator(const survey *s, ups_yaml *root, const model_size *size) {
@@ -429,6 +434,7 @@ static void add_operator(const survey *s, ups_yaml *root, const model_size *size
     set_number(arena, stage, "steps", size->steps);
     set_number(arena, stage, "batch_size", batch);
     set_number(arena, stage, "accumulation", s->count < MOST_BATCHES ? s->count : MOST_BATCHES);
+    if (!is_of_grid(s)) return;
     ups_yaml *losses = section(arena, stage, "losses");
     set_number(arena, section(arena, losses, "relative"), "weight", 0); /* of latents; below are those of fields */
     set_number(arena, section(arena, losses, "decoded"), "weight", 1);
@@ -449,7 +455,7 @@ static const ups_yaml *compose(const survey *s, const char *output, const char *
     set_text(arena, section(arena, root, "data"), "root", told_root(arena, output, data_root));
     add_tasks(s, root, data_root);
     add_model(s, root, size);
-    set_number(arena, section(arena, root, "autoencoder"), "steps", 0);
+    if (is_of_grid(s)) set_number(arena, section(arena, root, "autoencoder"), "steps", 0);
     add_operator(s, root, size);
     return root;
 }
@@ -457,10 +463,10 @@ static const ups_yaml *compose(const survey *s, const char *output, const char *
 static const char *heading_of(const survey *s, const char *output) {
     const char *text = ups_arena_printf(
         s->arena,
-        "A configuration to begin with; data.root counts from this file's folder, output from where a command runs.\n"
+        "A configuration to begin with; data.root counts from this file's folder, %s from where a command runs.\n"
         "`ups config check` lists mistakes in it, `ups config keys` all keys that may stand here. To run it:\n"
         "  ups train %s\n",
-        output);
+        s->from ? "output and model.from" : "output", output);
     for (const family *f = s->families; f < s->families + s->count; f++) {
         const bool differ = f->longest > f->shape.times;
         text = ups_arena_printf(s->arena, "%s\n%s: %s, %" PRId64 " sample%s of %" PRId64, text, f->name, f->kind,
@@ -576,6 +582,8 @@ int ups_cmd_config_init(int argc, char **argv) {
     }
     if (arguments.stop) return ups_arguments_end(&arguments);
     if (arguments.operand_count < 1) return ups_command_usage_error(&arguments, "at least one FILE was expected");
+    if (from && !from[0])
+        return ups_command_usage_error(&arguments, "--from: a run, or a file of `ups export`, was expected");
     if (!output) return ups_command_usage_error(&arguments, "-o CONFIG was expected: where to write it");
     survey s = {.arena = ups_arena_create(0), .from = from};
     ups_error error;

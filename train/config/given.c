@@ -101,6 +101,7 @@ typedef struct assignments {
     const ups_config_mistakes *mistakes;
     char **list;
     size_t count;
+    bool failed; /* no memory */
 } assignments;
 
 static void assign_unless_said(void *context, const char *key, const json_t *value) {
@@ -109,37 +110,25 @@ static void assign_unless_said(void *context, const char *key, const json_t *val
     char *text = json_dumps(value, JSON_ENCODE_ANY), *made = NULL;
     char **longer = realloc(a->list, (a->count + 1) * sizeof *longer);
     if (longer) a->list = longer;
-    if (text && longer && asprintf(&made, "%s=%s", key, text) >= 0) a->list[a->count++] = made;
+    if (text && longer && asprintf(&made, "%s=%s", key, text) >= 0)
+        a->list[a->count++] = made;
+    else
+        a->failed = true;
     free(text);
 }
 
-void ups_given_inherit(const json_t *told, const ups_config_mistakes *mistakes, char ***list, size_t *count) {
+ups_status ups_given_inherit(const json_t *told, const ups_config_mistakes *mistakes, char ***list, size_t *count,
+                             ups_error *error) {
     assignments a = {.mistakes = mistakes};
     each_key(json_object_get(told, "model"), "model", &(key_visit){assign_unless_said, &a});
     *list = a.list;
     *count = a.count;
+    return a.failed ? ups_fail(error, UPS_ERR_MEMORY, "out of memory") : UPS_OK;
 }
 
 void ups_given_free(char **list, size_t count) {
     for (size_t i = 0; i < count; i++) free(list[i]);
     free(list);
-}
-
-typedef struct search {
-    const ups_config_mistakes *mistakes;
-    bool lacks;
-} search;
-
-static void note_unsaid(void *context, const char *key, const json_t *value) {
-    search *s = context;
-    (void)value;
-    if (!ups_config_mistakes_find(s->mistakes, key)) s->lacks = true;
-}
-
-bool ups_given_is_said(const json_t *model, const ups_config_mistakes *mistakes) {
-    search s = {.mistakes = mistakes};
-    each_key(model, "model", &(key_visit){note_unsaid, &s});
-    return !s.lacks;
 }
 
 /* ---- keys that are said otherwise -------------------------------------------------------------------------------- */
@@ -158,7 +147,9 @@ static bool may_differ(const char *key, bool on_grid) {
 
 typedef struct holding {
     const ups_run_config *config;
-    const json_t *told;
+    const json_t *model, *told;
+    char *const *inherited; /* assignments */
+    size_t count;
     ups_config_mistakes *mistakes;
 } holding;
 
@@ -176,11 +167,19 @@ static void write_value(const json_t *value, char text[VALUE_BYTES]) {
     free(whole);
 }
 
+static bool is_inherited(const holding *h, const char *key) {
+    const size_t length = strlen(key);
+    for (size_t i = 0; i < h->count; i++)
+        if (strncmp(h->inherited[i], key, length) == 0 && h->inherited[i][length] == '=') return true;
+    return false;
+}
+
 static void hold_against(void *context, const char *key, const json_t *here) {
     const holding *h = context;
     const json_t *there = find(h->told, key);
     char other[VALUE_BYTES], own[VALUE_BYTES];
     if (!there || json_equal(there, here) || may_differ(key, ups_run_on_grid(h->config))) return;
+    if (is_inherited(h, key)) return; /* what follows from another key that is said */
     write_value(there, other);
     write_value(here, own);
     disagree(h->mistakes, key, (const char *const[]){"model.from", NULL},
@@ -205,26 +204,28 @@ static void check_patch(const holding *h, unsigned number) {
              h->config->model.from, task->name, text);
 }
 
-/* Frames that an application reads or gives shape what is a task's own. */
-static void check_frames(const holding *h, const char *name, int64_t here, const char *task) {
-    char key[NAME_BYTES];
-    snprintf(key, sizeof key, "model.operator.%s", name);
-    const json_t *there = find(h->told, key);
-    if (!there || json_integer_value(there) == here || ups_config_mistakes_know(h->mistakes, key)) return;
-    disagree(h->mistakes, key, (const char *const[]){"model.from", NULL},
-             "%lld, and %lld in the model that this one begins as (model.from: %s), which has a task %s; leave the key "
-             "out, or give the task another name, under which it begins anew",
-             (long long)here, (long long)json_integer_value(there), h->config->model.from, task);
+/* A key that shapes what is a task's own. */
+static void check_own(const holding *h, const char *key, const char *task) {
+    const json_t *there = find(h->told, key), *here = find(h->model, key + strlen("model."));
+    char other[VALUE_BYTES], own[VALUE_BYTES];
+    if (!there || !here || json_equal(there, here) || ups_config_mistakes_know(h->mistakes, key)) return;
+    write_value(there, other);
+    write_value(here, own);
+    disagree(
+        h->mistakes, key, (const char *const[]){"model.from", NULL},
+        "%s, and %s in the model that this one begins as (model.from: %s), which has a task %s; leave the key out, "
+        "or give the task another name, under which it begins anew",
+        own, other, h->config->model.from, task);
 }
 
-void ups_given_check(const ups_run_config *config, const json_t *model, const json_t *told,
-                     ups_config_mistakes *mistakes) {
-    holding h = {config, told, mistakes};
+void ups_given_check(const ups_run_config *config, const json_t *model, const json_t *told, char *const *inherited,
+                     size_t count, ups_config_mistakes *mistakes) {
+    static const char *const own[] = {"model.dim", "model.operator.history", "model.operator.bundle"};
+    holding h = {config, model, told, inherited, count, mistakes};
     each_key(model, "model", &(key_visit){hold_against, &h});
     for (unsigned t = 0; t < config->task_count; t++) {
         if (!find_task(told, config->tasks[t].name)) continue;
         check_patch(&h, t);
-        check_frames(&h, "history", config->model.core.history, config->tasks[t].name);
-        check_frames(&h, "bundle", config->model.core.bundle, config->tasks[t].name);
+        for (size_t k = 0; k < sizeof own / sizeof *own; k++) check_own(&h, own[k], config->tasks[t].name);
     }
 }

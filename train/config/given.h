@@ -20,17 +20,14 @@ ups_status ups_given_read(const char *from, json_t **told, ups_error *error);
 int64_t ups_given_patch(const json_t *told, const char *task, unsigned axis);
 
 /* Overrides "model.operator.hidden=64" for the keys that stand nowhere in the document: *count texts and their list,
- * freed with ups_given_free. */
-void ups_given_inherit(const json_t *told, const ups_config_mistakes *mistakes, char ***assignments, size_t *count);
+ * freed with ups_given_free, on failure too. UPS_ERR_MEMORY. */
+ups_status ups_given_inherit(const json_t *told, const ups_config_mistakes *mistakes, char ***assignments,
+                             size_t *count, ups_error *error);
 void ups_given_free(char **assignments, size_t count);
 
-/* Whether all keys of the section `model`, as JSON, stand there, as in the configuration that a run owns. */
-bool ups_given_is_said(const json_t *model, const ups_config_mistakes *mistakes);
-
 /* Adds what the configuration, whose section `model` is given as JSON, too, says otherwise than the model, and must
- * not.
- */
-void ups_given_check(const ups_run_config *config, const json_t *model, const json_t *told,
-                     ups_config_mistakes *mistakes);
+ * not; of keys that were inherited (`assignments`) nothing. */
+void ups_given_check(const ups_run_config *config, const json_t *model, const json_t *told, char *const *assignments,
+                     size_t count, ups_config_mistakes *mistakes);
 
 #endif

@@ -580,6 +580,9 @@ static void name_runs_below(const char *directory, char *words, size_t bytes) {
     if (runs > NAMED && length < bytes) snprintf(words + length, bytes - length, " (%d in all)", runs);
 }
 
+static ups_status read_file(const char *path, bool owned, const char *const *overrides, size_t override_count,
+                            ups_config_mistakes **mistakes, ups_run_config **config, ups_error *error);
+
 /* The configuration of the run in a directory. */
 static ups_status read_run(const char *directory, const char *const *overrides, size_t override_count,
                            ups_config_mistakes **mistakes, ups_run_config **config, ups_error *error) {
@@ -599,7 +602,7 @@ static ups_status read_run(const char *directory, const char *const *overrides, 
     } else {
         all[0] = place;
         for (size_t i = 0; i < override_count; i++) all[i + 1] = overrides[i];
-        status = ups_run_config_read(path, all, override_count + 1, mistakes, config, error);
+        status = read_file(path, true, all, override_count + 1, mistakes, config, error);
     }
     free(path);
     free(place);
@@ -637,48 +640,80 @@ static ups_status read_said(const char *path, const char *const *overrides, size
     return UPS_OK;
 }
 
-/* The same once more, with what the model that it begins with has where it says nothing. */
-static ups_status read_with_given(const char *path, const json_t *told, const char *const *overrides,
+/* The same once more, with what the model that it begins with has where it says nothing: `given`, `count` texts. */
+static ups_status read_with_given(const char *path, char *const *given, size_t count, const char *const *overrides,
                                   size_t override_count, ups_config_mistakes **mistakes, ups_run_config **config,
                                   ups_error *error) {
-    char **given;
-    size_t count;
-    ups_given_inherit(told, *mistakes, &given, &count);
-    const char **all = count > 0 ? malloc((count + override_count) * sizeof *all) : NULL;
-    ups_status status = UPS_OK;
-    if (all) {
-        for (size_t i = 0; i < count; i++) all[i] = given[i];
-        for (size_t i = 0; i < override_count; i++) all[count + i] = overrides[i];
-        ups_run_config_free(*config);
-        ups_config_mistakes_destroy(*mistakes);
-        *config = NULL;
-        status = read_said(path, all, count + override_count, mistakes, config, error);
-    }
+    const char **all = malloc((count + override_count + 1) * sizeof *all);
+    if (!all) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to load it", path);
+    for (size_t i = 0; i < count; i++) all[i] = given[i];
+    for (size_t i = 0; i < override_count; i++) all[count + i] = overrides[i];
+    ups_run_config_free(*config);
+    ups_config_mistakes_destroy(*mistakes);
+    *config = NULL;
+    ups_status status = read_said(path, all, count + override_count, mistakes, config, error);
     free(all);
-    ups_given_free(given, count);
     return status;
 }
 
-/* Of a configuration that names a model to begin with. What a run owns says all of its keys: it needs the model no
- * more, which may be gone. */
+/* Of a configuration that names a model to begin with. */
 static ups_status take_given(const char *path, const char *const *overrides, size_t override_count,
                              ups_config_mistakes **mistakes, ups_run_config **config, ups_error *error) {
-    json_t *told = NULL, *all = ups_config_as_json(&ups_run_schema, *config);
+    json_t *told = NULL;
+    char **given = NULL;
+    size_t count = 0;
     ups_error why;
-    const bool said = ups_given_is_said(json_object_get(all, "model"), *mistakes);
-    json_decref(all);
     if (ups_given_read((*config)->model.from, &told, &why) != UPS_OK) {
-        if (!said) ups_config_mistakes_disagree(*mistakes, "model.from", NULL, "%s", why.message);
+        ups_config_mistakes_disagree(*mistakes, "model.from", NULL, "%s", why.message);
         return UPS_OK;
     }
-    ups_status status = said ? UPS_OK : read_with_given(path, told, overrides, override_count, mistakes, config, error);
+    ups_status status = ups_given_inherit(told, *mistakes, &given, &count, error);
+    if (status == UPS_OK && count > 0)
+        status = read_with_given(path, given, count, overrides, override_count, mistakes, config, error);
     if (status == UPS_OK && *config) {
-        all = ups_config_as_json(&ups_run_schema, *config);
-        ups_given_check(*config, json_object_get(all, "model"), told, *mistakes);
+        json_t *all = ups_config_as_json(&ups_run_schema, *config);
+        ups_given_check(*config, json_object_get(all, "model"), told, given, count, *mistakes);
         json_decref(all);
     }
+    ups_given_free(given, count);
     json_decref(told);
     return status;
+}
+
+ups_status ups_run_config_check_given(const ups_run_config *config, ups_error *error) {
+    json_t *told = NULL;
+    if (!config->model.from[0]) return UPS_OK;
+    UPS_TRY(ups_given_read(config->model.from, &told, error));
+    ups_config_mistakes *mistakes = ups_config_mistakes_create("model.from");
+    json_t *all = ups_config_as_json(&ups_run_schema, config);
+    if (mistakes) ups_given_check(config, json_object_get(all, "model"), told, NULL, 0, mistakes);
+    ups_status status = UPS_OK;
+    if (!mistakes)
+        status = ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    else if (mistakes->count > 0)
+        status = ups_fail(error, UPS_ERR_CONFIG, "%s", mistakes->list[0].sentence);
+    ups_config_mistakes_destroy(mistakes);
+    json_decref(all);
+    json_decref(told);
+    return status;
+}
+
+/* Whether the model to begin with is looked at: what a run owns says all of its keys, and has what it needs of that
+ * model, which may have changed or gone, unless an override names another one. */
+static bool wants_given(const ups_run_config *config, const ups_config_mistakes *mistakes, bool owned) {
+    if (!config->model.from[0] || ups_config_mistakes_know(mistakes, "model.from")) return false;
+    const ups_yaml *from = ups_config_mistakes_find(mistakes, "model.from");
+    return !owned || (from && ups_yaml_is_override(from));
+}
+
+static ups_status read_file(const char *path, bool owned, const char *const *overrides, size_t override_count,
+                            ups_config_mistakes **mistakes, ups_run_config **config, ups_error *error) {
+    UPS_TRY(read_said(path, overrides, override_count, mistakes, config, error));
+    if (*config && wants_given(*config, *mistakes, owned))
+        UPS_TRY(take_given(path, overrides, override_count, mistakes, config, error));
+    /* Without that model its keys have default values, which say nothing. */
+    if (*config && !ups_config_mistakes_know(*mistakes, "model.from")) ups_run_config_check(*config, *mistakes);
+    return UPS_OK;
 }
 
 ups_status ups_run_config_read(const char *path, const char *const *overrides, size_t override_count,
@@ -686,11 +721,7 @@ ups_status ups_run_config_read(const char *path, const char *const *overrides, s
     *config = NULL;
     *mistakes = NULL;
     if (is_directory(path)) return read_run(path, overrides, override_count, mistakes, config, error);
-    UPS_TRY(read_said(path, overrides, override_count, mistakes, config, error));
-    if (*config && (*config)->model.from[0] && !ups_config_mistakes_know(*mistakes, "model.from"))
-        UPS_TRY(take_given(path, overrides, override_count, mistakes, config, error));
-    if (*config) ups_run_config_check(*config, *mistakes);
-    return UPS_OK;
+    return read_file(path, false, overrides, override_count, mistakes, config, error);
 }
 
 /* A configuration without mistakes, or the first of them as an error. */
@@ -710,6 +741,13 @@ ups_status ups_run_config_load(const char *path, const char *const *overrides, s
     ups_config_mistakes *mistakes = NULL;
     ups_run_config *read = NULL;
     ups_status status = ups_run_config_read(path, overrides, override_count, &mistakes, &read, error);
+    return want_none(status, mistakes, read, config, error);
+}
+
+ups_status ups_run_config_load_owned(const char *path, ups_run_config **config, ups_error *error) {
+    ups_config_mistakes *mistakes = NULL;
+    ups_run_config *read = NULL;
+    ups_status status = read_file(path, true, NULL, 0, &mistakes, &read, error);
     return want_none(status, mistakes, read, config, error);
 }
 

@@ -13,6 +13,12 @@ extern const ups_config_schema ups_run_schema;
 ups_status ups_run_config_load(const char *path, const char *const *overrides, size_t override_count,
                                ups_run_config **config, ups_error *error);
 
+/* Of a file that says all keys, such as a run owns: the model that model.from names is not looked at. */
+ups_status ups_run_config_load_owned(const char *path, ups_run_config **config, ups_error *error);
+
+/* Whether a configuration fits the model that model.from names. UPS_ERR_IO, UPS_ERR_FORMAT, UPS_ERR_CONFIG. */
+ups_status ups_run_config_check_given(const ups_run_config *config, ups_error *error);
+
 /* Of what a trained model tells (train/portable/described.h), YAML or JSON; `name` stands for the file in messages.
  * Keys are checked as those of a run are, but for what training alone wants of several. */
 ups_status ups_run_config_load_model(const char *name, const char *text, ups_run_config **config, ups_error *error);

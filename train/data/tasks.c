@@ -458,8 +458,10 @@ static ups_status add_untold(ups_task *task, const ups_parameter_scale *own, ups
         names[at] = strdup(task->source->parameter_names[p]);
         had = names[at] != NULL;
         task->condition_count += had;
-        if (had)
-            ups_log(UPS_LOG_INFO, "task %s: the operator learns of the parameter '%s' anew", task->name, names[at]);
+        if (!had) continue;
+        ups_log(UPS_LOG_INFO,
+                "task %s: the operator was not told of the parameter '%s', which comes behind those that it knows",
+                task->name, names[at]);
     }
     return had ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
 }

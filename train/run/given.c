@@ -4,8 +4,8 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "model/parameters/safetensors.h"
-#include "train/checkpoint.h"
 #include "train/config/given.h"
+#include "train/run/own.h"
 #include "train/run/replace.h"
 #include "train/state.h"
 #include <math.h>
@@ -86,29 +86,35 @@ static ups_status check_numbers(const char *path, ups_error *error) {
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
-/* Whether the stage goes on from what it has. */
-static bool is_had(const ups_run_config *config, ups_stage stage) {
+static bool is_given(const ups_run_config *config, ups_stage stage) {
     char *initial = ups_run_initial_weights(config, stage);
-    char *checkpoints = ups_run_path(config, "checkpoints/%s", ups_stage_name(stage));
-    const bool had = initial && checkpoints && (ups_path_exists(initial) || ups_checkpoint_exists(checkpoints));
+    const bool is = initial && ups_path_exists(initial);
     free(initial);
-    free(checkpoints);
-    return had;
+    return is;
 }
 
+/* Copied: a file that two runs share could be written over for both. */
 static ups_status take_file(const ups_run_config *config, ups_stage stage, ups_error *error) {
     char *from = ups_given_file(config->model.from, stage), *directory = ups_run_path(config, "initial");
     char *to = ups_run_initial_weights(config, stage);
     ups_status status = from && directory && to ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     if (status == UPS_OK) status = ups_make_directories(directory, error);
-    if (status == UPS_OK) status = ups_share_file(from, to, error);
-    if (status == UPS_OK) status = ups_sync_directory(directory, error);
-    if (status != UPS_OK)
+    if (status == UPS_OK) status = ups_publish_copy(from, to, error);
+    if (status == UPS_OK)
+        ups_log(UPS_LOG_INFO, "%s: begins as that of %s", ups_stage_name(stage), config->model.from);
+    else
         ups_fail_within(error, "the %s was to begin as that of model.from (%s)", ups_stage_name(stage),
                         config->model.from);
     free(from);
     free(directory);
     free(to);
+    return status;
+}
+
+static ups_status leave_file(const ups_run_config *config, ups_stage stage, ups_error *error) {
+    char *initial = ups_run_initial_weights(config, stage);
+    ups_status status = initial ? ups_remove_tree(initial, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    free(initial);
     return status;
 }
 
@@ -131,20 +137,21 @@ static ups_status check_model(const ups_run_config *config, const ups_tasks *tas
 
 ups_status ups_run_take_given(const ups_run_config *config, const ups_tasks *tasks, unsigned training, bool resume,
                               ups_error *error) {
-    unsigned wanted = 0;
-    if (!config->model.from[0]) return UPS_OK;
+    ups_run_progress progress;
+    UPS_TRY(ups_run_look(config, &progress, error));
+    const bool anew = !resume && progress.begun == 0; /* what lies there is of a beginning that came to nothing */
+    unsigned trained = 0, wanted = 0;
+    for (unsigned i = 0; i < config->stage_count; i++)
+        if (ups_run_training(config, config->stages[i])) trained |= 1u << config->stages[i];
     for (int s = 0; s < UPS_STAGE_COUNT; s++) {
-        if (!(training & 1u << s) || !ups_run_training(config, (ups_stage)s)) continue;
-        if (!resume || !is_had(config, (ups_stage)s)) wanted |= 1u << s;
+        const bool given = is_given(config, (ups_stage)s), begun = progress.begun & 1u << s;
+        if (config->model.from[0] && trained & 1u << s && !begun && (anew || !given)) wanted |= 1u << s;
+        if (!config->model.from[0] && anew && given) UPS_TRY(leave_file(config, (ups_stage)s, error));
     }
-    if (wanted == 0) return UPS_OK;
+    if (!(wanted & training)) return UPS_OK;
     UPS_TRY(check_model(config, tasks, wanted, error));
     ups_status status = UPS_OK;
-    for (int s = 0; s < UPS_STAGE_COUNT && status == UPS_OK; s++) {
-        if (!(wanted & 1u << s)) continue;
-        status = take_file(config, (ups_stage)s, error);
-        if (status == UPS_OK)
-            ups_log(UPS_LOG_INFO, "%s: begins as that of %s", ups_stage_name((ups_stage)s), config->model.from);
-    }
+    for (int s = 0; s < UPS_STAGE_COUNT && status == UPS_OK; s++)
+        if (wanted & 1u << s) status = take_file(config, (ups_stage)s, error);
     return status;
 }

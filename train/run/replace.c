@@ -42,15 +42,20 @@ char *ups_run_next_cache(const char *cache) {
 
 /* ---- which stages ------------------------------------------------------------------------------------------------ */
 
-/* {"stages": ["operator"], "groups": ["advection/train", …]}: the groups of the cache that were built again, known once
- * all stages have finished. */
-static ups_status publish_redo(const char *directory, unsigned stages, json_t *groups, ups_error *error) {
-    char *path = within(directory, redo_name);
+static json_t *name_stages(unsigned stages) {
     json_t *names = json_array();
     for (int s = 0; s < UPS_STAGE_COUNT; s++) {
         if (stages & 1u << s) json_array_append_new(names, json_string(ups_stage_name((ups_stage)s)));
     }
-    json_t *json = json_pack("{s:o, s:o?}", "stages", names, "groups", groups);
+    return names;
+}
+
+/* {"stages": ["operator"], "groups": ["advection/train", …], "given": ["operator"]}: the groups of the cache that were
+ * built again, and the stages that began with given weights (initial/), known once all stages have finished. */
+static ups_status publish_redo(const char *directory, unsigned stages, json_t *groups, json_t *given,
+                               ups_error *error) {
+    char *path = within(directory, redo_name);
+    json_t *json = json_pack("{s:o, s:o*, s:o*}", "stages", name_stages(stages), "groups", groups, "given", given);
     ups_status status =
         path && json ? ups_json_publish(path, json, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     json_decref(json);
@@ -59,7 +64,7 @@ static ups_status publish_redo(const char *directory, unsigned stages, json_t *g
 }
 
 ups_status ups_run_redo_publish(const char *directory, unsigned stages, ups_error *error) {
-    return publish_redo(directory, stages, NULL, error);
+    return publish_redo(directory, stages, NULL, NULL, error);
 }
 
 static bool find_stage(const char *name, unsigned *stages) {
@@ -133,6 +138,27 @@ static ups_status move_part(const char *replacing, const char *output, const cha
     return status;
 }
 
+static bool lists(const json_t *list, const char *text) {
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *name = json_string_value(json_array_get(list, i));
+        if (name && strcmp(name, text) == 0) return true;
+    }
+    return false;
+}
+
+/* The weights that the stage began with; where it began with none, the old ones are of no use any more. */
+static ups_status move_given(const char *replacing, const char *output, ups_stage stage, const json_t *given,
+                             ups_error *error) {
+    char name[64];
+    snprintf(name, sizeof name, "initial/%s.safetensors", ups_stage_name(stage));
+    if (!given || lists(given, ups_stage_name(stage))) return move_part(replacing, output, name, error);
+    char *old = within(output, name);
+    ups_status status = old ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    if (old && ups_path_exists(old)) status = ups_remove_tree(old, error);
+    free(old);
+    return status;
+}
+
 static ups_status move_stage(const char *replacing, const char *output, ups_stage stage, ups_error *error) {
     char model[64], checkpoints[64];
     snprintf(model, sizeof model, "%s.safetensors", ups_stage_name(stage));
@@ -181,14 +207,6 @@ static ups_status each_group(const caches *c, visit_group visit, json_t *list, u
 static ups_status list_group(const caches *c, const char *group, json_t *list, ups_error *error) {
     if (is_in(c->new, group)) json_array_append_new(list, json_string(group));
     return UPS_OK;
-}
-
-static bool lists(const json_t *list, const char *group) {
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const char *name = json_string_value(json_array_get(list, i));
-        if (name && strcmp(name, group) == 0) return true;
-    }
-    return false;
 }
 
 /* Of a group that was not built again the old one is of no use any more. What is no cache is left alone. */
@@ -283,6 +301,8 @@ static ups_status settle(const char *output, const char *replacing, ups_error *e
         if (!(stages & 1u << s)) continue;
         status = s == UPS_STAGE_CACHE ? move_cache(replacing, output, json_object_get(redo, "groups"), error)
                                       : move_stage(replacing, output, (ups_stage)s, error);
+        if (status == UPS_OK && s != UPS_STAGE_CACHE)
+            status = move_given(replacing, output, (ups_stage)s, json_object_get(redo, "given"), error);
     }
     for (size_t f = 0; f < sizeof files / sizeof *files && status == UPS_OK; f++) {
         status = move_part(replacing, output, files[f], error);
@@ -298,12 +318,17 @@ ups_status ups_run_replace(const char *output, ups_error *error) {
     char *next = ups_run_next(output), *replacing = within(output, replacing_name);
     caches c = {0};
     unsigned stages;
-    json_t *groups = json_array();
+    json_t *groups = json_array(), *given = json_array();
+    for (int s = 0; s < UPS_STAGE_COUNT && next; s++) {
+        char name[64];
+        snprintf(name, sizeof name, "initial/%s.safetensors", ups_stage_name((ups_stage)s));
+        if (is_in(next, name)) json_array_append_new(given, json_string(ups_stage_name((ups_stage)s)));
+    }
     ups_status status = next && replacing && groups ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     if (status == UPS_OK) status = ups_run_redo_read(next, &stages, error);
     if (status == UPS_OK) status = find_caches(next, output, &c, error);
     if (status == UPS_OK) status = each_group(&c, list_group, groups, error);
-    if (status == UPS_OK) status = publish_redo(next, stages, json_incref(groups), error);
+    if (status == UPS_OK) status = publish_redo(next, stages, json_incref(groups), json_incref(given), error);
     if (status == UPS_OK && rename(next, replacing) != 0) {
         status = ups_fail_errno(error, "%s: cannot be moved to %s", next, replacing);
     }
@@ -311,6 +336,7 @@ ups_status ups_run_replace(const char *output, ups_error *error) {
     if (status == UPS_OK) status = settle(output, replacing, error);
     close_caches(&c);
     json_decref(groups);
+    json_decref(given);
     free(next);
     free(replacing);
     return status;

@@ -16,6 +16,13 @@
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
+static ups_status share_file(const char *from, const char *to, ups_error *error) {
+    if (link(from, to) == 0) return UPS_OK;
+    bool impossible = errno == EXDEV || errno == EPERM || errno == EMLINK || errno == EOPNOTSUPP || errno == ENOSYS;
+    return impossible ? ups_publish_copy(from, to, error)
+                      : ups_fail_errno(error, "%s: cannot be linked to %s", to, from);
+}
+
 /* Every file below a directory, but for what is unfinished (temporary names, records of builders). */
 static ups_status share_tree(const char *from, const char *to, ups_error *error) {
     UPS_TRY(ups_make_directories(to, error));
@@ -33,7 +40,7 @@ static ups_status share_tree(const char *from, const char *to, ups_error *error)
         else if (S_ISDIR(info.st_mode))
             status = share_tree(source, target, error);
         else if (S_ISREG(info.st_mode))
-            status = ups_share_file(source, target, error);
+            status = share_file(source, target, error);
         free(source);
         free(target);
     }
@@ -76,11 +83,9 @@ static ups_status take_stage(const making *m, ups_stage stage, ups_error *error)
     if (!ups_run_training(seed->config, stage)) return UPS_OK;
     if (finished) {
         snprintf(name, sizeof name, "%s.safetensors", ups_stage_name(stage));
-        UPS_TRY(take(m, ups_share_file, name, error));
+        UPS_TRY(take(m, share_file, name, error));
     }
     if (!finished && !(seed->checkpoints & 1u << stage)) return UPS_OK;
-    snprintf(name, sizeof name, "initial/%s.safetensors", ups_stage_name(stage)); /* it tells what parameters mean */
-    UPS_TRY(take(m, ups_share_file, name, error));
     snprintf(name, sizeof name, "checkpoints/%s", ups_stage_name(stage));
     UPS_TRY(take(m, share_tree, name, error));
     if (!(seed->back & 1u << stage)) return UPS_OK;
@@ -104,13 +109,20 @@ static ups_status take_weights(const making *m, ups_stage stage, ups_error *erro
         model = NULL;
         status = ups_checkpoint_exists(checkpoints) ? ups_checkpoint_file(checkpoints, &model, error) : UPS_OK;
     }
-    if (status == UPS_OK && model) status = ups_share_file(model, to, error);
+    if (status == UPS_OK && model) status = share_file(model, to, error);
     if (status == UPS_OK) status = ups_sync_directory(directory, error);
     free(model);
     free(checkpoints);
     free(directory);
     free(to);
     return status;
+}
+
+/* What the stage of the run itself began with, if anything was given. */
+static ups_status take_given(const making *m, ups_stage stage, ups_error *error) {
+    char name[64];
+    snprintf(name, sizeof name, "initial/%s.safetensors", ups_stage_name(stage));
+    return take(m, share_file, name, error);
 }
 
 /* CACHE/NAME, which may be absent. */
@@ -135,9 +147,9 @@ static ups_status take_cache(const making *m, ups_error *error) {
             status = take_cached(m, share_tree, cache, name, error);
         }
         snprintf(name, sizeof name, "%s/zarr.json", task);
-        if (status == UPS_OK) status = take_cached(m, ups_share_file, cache, name, error);
+        if (status == UPS_OK) status = take_cached(m, share_file, cache, name, error);
     }
-    if (status == UPS_OK) status = take_cached(m, ups_share_file, cache, "zarr.json", error);
+    if (status == UPS_OK) status = take_cached(m, share_file, cache, "zarr.json", error);
     free(cache);
     return status;
 }
@@ -150,7 +162,10 @@ static ups_status fill(const making *m, ups_error *error) {
     UPS_TRY(take(m, ups_publish_copy, "metrics.jsonl", error)); /* lines are added to it */
     for (int s = 0; s < UPS_STAGE_COUNT; s++) {
         UPS_TRY(take_stage(m, (ups_stage)s, error));
-        if (seed->weights & 1u << s) UPS_TRY(take_weights(m, (ups_stage)s, error));
+        if (seed->weights & 1u << s)
+            UPS_TRY(take_weights(m, (ups_stage)s, error));
+        else if (seed->given & 1u << s)
+            UPS_TRY(take_given(m, (ups_stage)s, error));
     }
     if (seed->cache) UPS_TRY(take_cache(m, error));
     if (seed->redo) UPS_TRY(ups_run_redo_publish(m->directory, seed->redo, error));

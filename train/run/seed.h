@@ -16,8 +16,9 @@ typedef struct ups_run_seed {
     unsigned checkpoints;         /* stages whose checkpoints come along (a mask): they are gone on with */
     unsigned back;                /* of these, stages that go back to before their decay (ups_checkpoint_go_back) */
     unsigned weights;             /* stages that begin with the weights of `from`, in initial/ (a mask) */
-    bool cache;                   /* the cache comes along, of the tasks of `config` */
-    unsigned redo;                /* of RUN/next: what it does again */
+    unsigned given; /* stages whose own initial/ comes along, where there is one and no weights (a mask) */
+    bool cache;     /* the cache comes along, of the tasks of `config` */
+    unsigned redo;  /* of RUN/next: what it does again */
 } ups_run_seed;
 
 /* Files are shared by hard links where the file system permits it: what is published is never written again. On failure

@@ -227,7 +227,8 @@ static ups_status add_dependants(ups_train_decision *d, ups_error *error) {
 
 static ups_status restart_run(ups_train_decision *d, ups_error *error) {
     d->config = d->given;
-    if (d->progress.begun == 0) return UPS_OK; /* nothing to be kept */
+    if (d->progress.begun == 0) return UPS_OK;            /* nothing to be kept */
+    UPS_TRY(ups_run_config_check_given(d->given, error)); /* which is read anew */
     d->redo = d->request->stage < 0 ? configured(d->given) : bit((ups_stage)d->request->stage);
     UPS_TRY(add_dependants(d, error));
     d->staged = d->fresh = d->resume = true;
@@ -333,6 +334,7 @@ ups_status ups_train_seed_next(const ups_train_decision *d, const char *next, co
                          .cache_directory = d->config->cache.directory,
                          .state = d->progress.state,
                          .checkpoints = d->go_on,
+                         .given = d->request->extend ? ~0u : ~d->redo,
                          .back = d->back,
                          .redo = d->redo};
     for (int s = 0; s < UPS_STAGE_COUNT; s++) {
@@ -344,6 +346,11 @@ ups_status ups_train_seed_next(const ups_train_decision *d, const char *next, co
 
 /* ---- forking ------------------------------------------------------------------------------------------------------
  */
+
+/* Whether stages that the run had not begun, or that begin afresh, begin with what was given to those of the run. */
+static bool begins_as_run(const ups_train_decision *d) {
+    return !begins_otherwise(d) && (!d->request->afresh || d->own->model.from[0]);
+}
 
 /* Stages on which nothing changed come along as they are; the others begin with their weights. */
 static ups_status fork_run(ups_train_decision *d, ups_error *error) {
@@ -368,6 +375,7 @@ static ups_status fork_run(ups_train_decision *d, ups_error *error) {
                          .output = d->config->output,
                          .cache_directory = d->config->cache.directory,
                          .state = d->progress.state,
+                         .given = begins_as_run(d) ? ~0u : ~again,
                          .cache = same_cache && d->progress.built & ~again & bit(UPS_STAGE_CACHE)};
     for (int s = 0; s < UPS_STAGE_COUNT; s++) {
         if (again & 1u << s) seed.state.stage[s] = (ups_stage_state){0};

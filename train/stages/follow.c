@@ -101,7 +101,7 @@ static ups_status load_config(const char *text, int64_t bytes, ups_run_config **
         return ups_fail(error, UPS_ERR_IO, "the configuration that rank 0 told cannot be kept in memory");
     }
     snprintf(path, sizeof path, "/proc/self/fd/%d", file);
-    ups_status status = ups_run_config_load(path, NULL, 0, config, error);
+    ups_status status = ups_run_config_load_owned(path, config, error);
     close(file);
     return status;
 }

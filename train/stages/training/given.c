@@ -1,6 +1,7 @@
 /* The weights that a stage begins with where they are not random: those of the model that model.from names, or of the
  * run that `--fork` was given. Of a parameter by the same name its values are taken; what the file lacks stays as it
- * was initialised. Two weights of the operator have columns that belong to tasks: these go by the tasks' names. */
+ * was initialised, and so does what the data at hand keep the same (model.operator.conserve), which others may not. Two
+ * weights of the operator have columns that belong to tasks: these go by the tasks' names. */
 #include "base/files.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -95,12 +96,18 @@ static ups_status check_shape(const given *g, const ups_parameter *parameter, co
                               ups_error *error) {
     if (ups_parameter_check(parameter, tensor, g->path, error) == UPS_OK) return UPS_OK;
     const char *task = owner_of(g, parameter);
-    if (task)
+    if (task && tensor->known_dtype && tensor->dtype == UPS_F32)
         ups_fail_within(error,
                         "task %s is not what it was there (its patch, fields, history or bundle); give it another "
                         "name, under which it begins anew",
                         task);
     return error->code;
+}
+
+/* operator.TASK.kept: which means stay the same. */
+static bool is_of_the_data(const ups_parameter *parameter) {
+    const char *end = strrchr(parameter->name, '.');
+    return parameter->init.fixed && end && strcmp(end, ".kept") == 0;
 }
 
 static ups_status take_parameter(given *g, int32_t index, ups_error *error) {
@@ -110,7 +117,10 @@ static ups_status take_parameter(given *g, int32_t index, ups_error *error) {
     char average[512];
     snprintf(average, sizeof average, "ema.%s", parameter->name);
     if (ups_safetensors_find(g->file, average)) tensor = ups_safetensors_find(g->file, average);
-    if (!tensor) return UPS_OK;
+    if (!tensor || is_of_the_data(parameter)) return UPS_OK;
+    if (strcmp(parameter->name, of_tasks) == 0 && !json_is_array(g->tasks))
+        return ups_fail(error, UPS_ERR_FORMAT, "%s: does not tell of which tasks its operator is; restore the file",
+                        g->path);
     if (has_columns(parameter, tensor)) {
         UPS_TRY(ups_parameters_get_values(parameters, index, g->host, error));
         UPS_TRY(take_columns(g, parameter, tensor, error));
@@ -128,7 +138,7 @@ static ups_status take_parameter(given *g, int32_t index, ups_error *error) {
     return ups_parameters_set(parameters, parameter->name, g->host, error);
 }
 
-/* "0.29 of its 0.30 M parameters are given; new to it: burgers" */
+/* "290012 of its 300114 parameters are given; new to it: burgers" */
 static void tell(const given *g) {
     const ups_stage_training *t = g->training;
     char fresh[300] = "";
@@ -146,8 +156,8 @@ static void tell(const given *g) {
             length +=
                 (size_t)snprintf(fresh + length, sizeof fresh - length, "%s%s", length ? ", " : "; new to it: ", task);
     }
-    ups_log(UPS_LOG_INFO, "%s: %.2f of its %.2f M parameters are given%s", ups_stage_name(t->stage->stage),
-            (double)g->elements * 1e-6, (double)ups_parameters_trainable(t->parameters) * 1e-6, fresh);
+    ups_log(UPS_LOG_INFO, "%s: %lld of its %lld parameters are given%s", ups_stage_name(t->stage->stage),
+            (long long)g->elements, (long long)ups_parameters_trainable(t->parameters), fresh);
 }
 
 static ups_status take_all(given *g, ups_error *error) {
