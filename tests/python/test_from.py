@@ -216,8 +216,8 @@ def test_what_stays_the_same_is_what_does_so_in_these_data(place, tmp_path):
     must("datagen", "reacdiff1d", "-o", tmp_path / "reaction.hdf5", "-n", 12, "-r", 32, "--steps", 9, "-q")
     must("train", configuration(tmp_path, "reaction", [advection(str(tmp_path / "reaction.hdf5"))], model={"from": str(place / "many")}, operator={"steps": 0}), "-q")
     mean = np.ones(4)  # of a patch, whose four numbers are latents as they stand
-    np.testing.assert_allclose(mean @ tensors(place / "many")["operator.advection.kept"], -mean, atol=1e-3)
-    np.testing.assert_allclose(mean @ tensors(tmp_path / "reaction")["operator.advection.kept"], 0, atol=1e-3)
+    np.testing.assert_allclose(mean @ tensors(place / "many")["operator.advection.kept"], -mean, atol=0.1)
+    np.testing.assert_allclose(mean @ tensors(tmp_path / "reaction")["operator.advection.kept"], 0, atol=0.1)
 
 
 def test_init_leaves_a_learnt_encoder_its_training(place, tmp_path):
