@@ -222,8 +222,13 @@ static bool leaves_validation(ups_stage stage, const char *key) {
                                       "evaluation.",   "checkpoint.",      NULL};
     static const char *const training[] = {"optimizer.", "steps",          "accumulation",         "patience",
                                            "min_delta",  "validate_every", "pairs_per_trajectory", NULL};
-    static const char *const of_operator[] = {"autoencoder.",         "operator.noise",  "operator.augment",
-                                              "operator.pushforward", "model.operator.", NULL};
+    static const char *const of_operator[] = {"autoencoder.",
+                                              "operator.noise",
+                                              "operator.augment",
+                                              "operator.pushforward",
+                                              "model.operator.",
+                                              "model.from",
+                                              NULL};
     static const char *const windows[] = {"model.operator.history", "model.operator.bundle", NULL};
     static const char *const of_autoencoder[] = {
         "model.dim", "model.encoder.", "model.decoder.", "model.operator.", "operator.", "cache.", NULL};

@@ -23,6 +23,11 @@ static void add_field(char text[FIELDS_BYTES], const char *name) {
     snprintf(text + length, FIELDS_BYTES - length, "%s%s", length > 0 ? ", " : "", name ? name : "?");
 }
 
+static bool is_named(const ups_source *source, size_t channel, const char *name) {
+    const char *own = source->channel_names ? source->channel_names[channel] : NULL;
+    return !own || !name || strcmp(own, name) == 0;
+}
+
 static ups_status check_fields(const ups_run_config *config, const ups_safetensors *file, const ups_task *task,
                                ups_error *error) {
     char key[128], there[FIELDS_BYTES] = "", here[FIELDS_BYTES] = ""; /* names of tasks have at most 64 letters */
@@ -34,7 +39,9 @@ static ups_status check_fields(const ups_run_config *config, const ups_safetenso
         add_field(there, json_string_value(json_array_get(channels, c)));
     for (int64_t c = 0; c < task->source->channels; c++)
         add_field(here, task->source->channel_names ? task->source->channel_names[c] : NULL);
-    const bool fits = !json_is_array(channels) || strcmp(there, here) == 0;
+    bool fits = !json_is_array(channels) || json_array_size(channels) == (size_t)task->source->channels;
+    for (size_t c = 0; c < json_array_size(channels) && fits; c++)
+        fits = is_named(task->source, c, json_string_value(json_array_get(channels, c)));
     json_decref(fields);
     if (fits) return UPS_OK;
     return ups_fail(error, UPS_ERR_STALE,
