@@ -98,7 +98,7 @@ static ups_status check_shape(const given *g, const ups_parameter *parameter, co
     const char *task = owner_of(g, parameter);
     if (task && tensor->known_dtype && tensor->dtype == UPS_F32)
         ups_fail_within(error,
-                        "task %s is not what it was there (its patch, fields, history or bundle); give it another "
+                        "task %s is not what it was there (its patch, fields, dim, history or bundle); give it another "
                         "name, under which it begins anew",
                         task);
     return error->code;
