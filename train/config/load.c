@@ -656,14 +656,15 @@ static ups_status read_with_given(const char *path, char *const *given, size_t c
     return status;
 }
 
-/* Of a configuration that names a model to begin with. */
+/* Of a configuration that names a model to begin with; not *had, with the mistake noted, where that cannot be read. */
 static ups_status take_given(const char *path, const char *const *overrides, size_t override_count,
-                             ups_config_mistakes **mistakes, ups_run_config **config, ups_error *error) {
+                             ups_config_mistakes **mistakes, ups_run_config **config, bool *had, ups_error *error) {
     json_t *told = NULL;
     char **given = NULL;
     size_t count = 0;
     ups_error why;
-    if (ups_given_read((*config)->model.from, &told, &why) != UPS_OK) {
+    *had = ups_given_read((*config)->model.from, &told, &why) == UPS_OK;
+    if (!*had) {
         ups_config_mistakes_disagree(*mistakes, "model.from", NULL, "%s", why.message);
         return UPS_OK;
     }
@@ -708,11 +709,12 @@ static bool wants_given(const ups_run_config *config, const ups_config_mistakes 
 
 static ups_status read_file(const char *path, bool owned, const char *const *overrides, size_t override_count,
                             ups_config_mistakes **mistakes, ups_run_config **config, ups_error *error) {
+    bool had = true;
     UPS_TRY(read_said(path, overrides, override_count, mistakes, config, error));
     if (*config && wants_given(*config, *mistakes, owned))
-        UPS_TRY(take_given(path, overrides, override_count, mistakes, config, error));
+        UPS_TRY(take_given(path, overrides, override_count, mistakes, config, &had, error));
     /* Without that model its keys have default values, which say nothing. */
-    if (*config && !ups_config_mistakes_know(*mistakes, "model.from")) ups_run_config_check(*config, *mistakes);
+    if (*config && had) ups_run_config_check(*config, *mistakes);
     return UPS_OK;
 }
 
