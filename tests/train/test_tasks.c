@@ -407,6 +407,13 @@ static void tell_parameters(const char *list) {
     ok(ups_safetensors_writer_commit(writer, &failure));
 }
 
+static void forget_condition(ups_task *task) {
+    for (int i = 0; i < task->condition_count; i++) free(task->condition_names[i]);
+    free(task->condition_names);
+    free(task->condition);
+    free(task->scale);
+}
+
 CLAIM(parameters_reach_an_operator_by_name_whatever_their_order_in_a_file) {
     const char *const names[] = {"beta", "nu"};
     ups_source source = {.parameter_count = 2, .parameter_names = names};
@@ -434,8 +441,23 @@ CLAIM(parameters_reach_an_operator_by_name_whatever_their_order_in_a_file) {
     tell_parameters("[\"nu\",3]");
     refused(ups_tasks_condition_as_trained(&tasks, scratch("operator.safetensors"), &failure), UPS_ERR_FORMAT,
             "operator.safetensors: 'wave.parameters' is not a list of names");
-    free(task.condition);
-    free(task.scale);
+    forget_condition(&task);
+}
+
+CLAIM(an_operator_to_begin_with_is_told_new_parameters_behind_those_that_it_knows) {
+    const char *const names[] = {"beta", "nu"};
+    ups_source source = {.parameter_count = 2, .parameter_names = names};
+    ups_task task = {.name = "wave", .source = &source, .scale = calloc(2, sizeof *task.scale)};
+    ups_tasks tasks = {.task = &task, .count = 1};
+    float out[3] = {9, 9, 9};
+    task.scale[0] = (ups_parameter_scale){.mean = 1, .spread = 2};
+    task.scale[1] = (ups_parameter_scale){.mean = 5, .spread = 5};
+    tell_parameters("{\"names\":[\"nu\"],\"scale\":[[\"linear\",0.25,0.5]]}");
+    ok(ups_tasks_condition_to_begin(&tasks, scratch("operator.safetensors"), &failure));
+    assert_int_equal(ups_tasks_parameter_count(&tasks), 2);
+    ups_task_condition(&task, (const double[]){2, 0.75}, 3, out); /* beta, by its own scale; nu, as the model has it */
+    assert_true(out[0] == 1 && out[1] == 0.5f && out[2] == 0);
+    forget_condition(&task);
 }
 
 int main(void) {
