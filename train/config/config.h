@@ -1,5 +1,5 @@
 /* The configuration of a run: what `ups train`, `cache build`, `eval` and `rollout` read. YAML by base/config; the
- * keys, default values and ranges stand in load.c, and `ups config keys` prints them. Pointers belong to the
+ * keys, default values and ranges stand in keys.c, and `ups config keys` prints them. Pointers belong to the
  * configuration; free with ups_run_config_free. */
 #ifndef UPS_TRAIN_CONFIG_CONFIG_H
 #define UPS_TRAIN_CONFIG_CONFIG_H

@@ -5,7 +5,10 @@
 #include "base/config/config.h"
 #include "train/config/config.h"
 
-extern const ups_config_schema ups_run_schema;
+extern const ups_config_schema ups_run_schema; /* keys.c */
+
+/* "0.1", "10%", "first 10%", "last 0.1": a split's share, and where it lies; false: it is none. */
+bool ups_run_read_share(const char *text, double *share, ups_test_place *place);
 
 /* Loads and checks: base/config's checks, then what no single key can say (unique task names, heads that divide hidden,
  * …). `path` is a configuration, or the directory of a run, whose own one (DIR/config.yaml) is taken with `output:
