@@ -328,6 +328,18 @@ def test_new_tasks_may_give_several_frames_at_once(place):
     must("eval", place / "bundled")
 
 
+def test_what_all_tasks_share_is_not_left_random(place, tmp_path):
+    path = tmp_path / "model.safetensors"
+    must("export", place / "many", "-o", path)
+    whole, metadata = load_file(path), safe_open(path, "np").metadata()
+    save_file({name: values for name, values in whole.items() if "blocks.1.mlp.down" not in name}, path, metadata)
+    started = configuration(place, "lacking", [BURGERS], model={"from": str(path)})
+    one_sentence(ups("train", started, "-q"), "no tensor 'operator.blocks.1.mlp.down", "model.from", "--restart")
+    save_file(whole, path, metadata)
+    must("train", started, "--restart", "-q")
+    shutil.rmtree(place / "lacking")
+
+
 @pytest.mark.parametrize("damage, parts", [
     (lambda path: path.write_bytes(path.read_bytes()[:-10]), ["safetensors"]),
     (lambda path: path.write_bytes(b"\0" * 100), ["safetensors"]),

@@ -104,6 +104,30 @@ static ups_status check_shape(const given *g, const ups_parameter *parameter, co
     return error->code;
 }
 
+/* convolution.2d.weight, position1d.weight */
+static bool is_of_grid_axes(const char *name) {
+    for (const char *p = strpbrk(name, "123"); p; p = strpbrk(p + 1, "123"))
+        if (p[1] == 'd' && (p[2] == '.' || p[2] == '\0')) return true;
+    return false;
+}
+
+static bool begins_with(const char *name, const char *start) {
+    return strncmp(name, start, strlen(start)) == 0;
+}
+
+/* The model that model.from names has this one's sizes. What all tasks share is absent from it only where it is about
+ * what no task of that model had: time, parameters, borders, as many axes. A fork may be another model. */
+static ups_status check_absence(const given *g, const ups_parameter *parameter, ups_error *error) {
+    const char *name = parameter->name;
+    if (!g->training->config->model.from[0] || owner_of(g, parameter) || !begins_with(name, "operator.") ||
+        begins_with(name, "operator.condition.") || begins_with(name, "operator.time.") || is_of_grid_axes(name))
+        return UPS_OK;
+    return ups_fail(error, UPS_ERR_FORMAT,
+                    "%s: there is no tensor '%s' in it; restore the model that model.from names (%s), and begin anew "
+                    "with --restart",
+                    g->path, name, g->training->config->model.from);
+}
+
 /* operator.TASK.kept: which means stay the same. */
 static bool is_of_the_data(const ups_parameter *parameter) {
     const char *end = strrchr(parameter->name, '.');
@@ -117,7 +141,8 @@ static ups_status take_parameter(given *g, int32_t index, ups_error *error) {
     char average[512];
     snprintf(average, sizeof average, "ema.%s", parameter->name);
     if (ups_safetensors_find(g->file, average)) tensor = ups_safetensors_find(g->file, average);
-    if (!tensor || is_of_the_data(parameter)) return UPS_OK;
+    if (is_of_the_data(parameter)) return UPS_OK;
+    if (!tensor) return check_absence(g, parameter, error);
     if (strcmp(parameter->name, of_tasks) == 0 && !json_is_array(g->tasks))
         return ups_fail(error, UPS_ERR_FORMAT, "%s: does not tell of which tasks its operator is; restore the file",
                         g->path);
