@@ -114,6 +114,8 @@ ups_operator_options ups_run_core(const ups_run_config *config) {
     options.positions = core->positions;
     options.mixing_count = (int)core->mixing_count;
     for (int m = 0; m < options.mixing_count; m++) options.mixing[m] = core->mixing[m];
+    options.attended_tokens = core->attended_tokens;
+    options.merge_above = core->merge_above;
     options.convolution = (int)core->convolution;
     options.core = core->name;
     options.hidden = core->hidden;
@@ -150,6 +152,7 @@ ups_operator_options ups_run_operator(const ups_run_config *config, const ups_ta
         }
         if (task->config->stride_count > 0) options.grid.stride = task->config->stride;
         ups_patch_code_cells(&code, options.grid.cells);
+        options.bundle = ups_run_bundle(config, task->config);
         if (ups_task_steps(task) < 2) options.history = options.bundle = 1;
     }
     if (config->model.core.condition) {
@@ -387,13 +390,15 @@ json_t *ups_networks_describe_decoder(const ups_run_config *config, const ups_ta
 
 /* What a core does beyond its name; what it does not do is not said. */
 static void describe_core(const ups_operator_options *options, json_t *op) {
+    static const char *const mixings[] = {"attention", "spectral", "auto"};
     if (options->mixing_count > 0) {
         json_t *mixing = json_array();
         for (int m = 0; m < options->mixing_count; m++) {
-            const char *name = options->mixing[m] == UPS_MIXING_SPECTRAL ? "spectral" : "attention";
-            json_array_append_new(mixing, json_string(name));
+            json_array_append_new(mixing, json_string(mixings[options->mixing[m]]));
         }
         json_object_set_new(op, "mixing", mixing);
+        if (ups_core_may_choose(options))
+            json_object_set_new(op, "attended_tokens", json_integer(options->attended_tokens));
     }
     static const char *const attentions[] = {NULL, "channel_separated", "window"};
     static const char *const positions[] = {"borders", "none", "learned", "rotary"};
@@ -409,6 +414,7 @@ static void describe_core(const ups_operator_options *options, json_t *op) {
         json_t *depths = json_array();
         for (int l = 0; l < options->level_count; l++) json_array_append_new(depths, json_integer(options->depths[l]));
         json_object_set_new(op, "depths", depths);
+        if (options->merge_above > 0) json_object_set_new(op, "merge_above", json_integer(options->merge_above));
     }
     if (options->convolution > 0) json_object_set_new(op, "convolution", json_integer(options->convolution));
 }
@@ -420,7 +426,7 @@ json_t *ups_networks_describe_operator(const ups_run_config *config, const ups_t
     for (int t = 0; t < tasks->count; t++) json_array_append_new(names, json_string(tasks->task[t].name));
     json_t *op = json_pack("{s:s, s:o}", "update_norm",
                            options.update_norm == UPS_UPDATE_LAYER_NORM ? "layer_norm" : "none", "tasks", names);
-    if (ups_core_mixes_by(&options, UPS_MIXING_ATTENTION)) {
+    if (ups_core_may_attend(&options)) {
         json_object_set_new(op, "heads", json_integer(options.heads));
         json_object_set_new(op, "qk_norm", json_boolean(options.qk_norm));
     }

@@ -17,14 +17,56 @@ int ups_core_block_count(const ups_operator_options *options) {
     return core->block_count ? core->block_count(options) : options->depth;
 }
 
-ups_mixing ups_core_mixing(const ups_operator_options *options, int block) {
+ups_mixing ups_core_told_mixing(const ups_operator_options *options, int block) {
     if (options->mixing_count > 0) return options->mixing[block % options->mixing_count];
     return ups_core_find(options->core)->mixing;
+}
+
+static int64_t count_tokens(const ups_token_grid *grid) {
+    int64_t tokens = 1;
+    for (int axis = 0; axis < grid->dims; axis++) tokens *= grid->cells[axis];
+    return tokens;
+}
+
+bool ups_core_merges(const ups_operator_options *options, const ups_token_grid *grid) {
+    return count_tokens(grid) > options->merge_above;
+}
+
+/* Tokens that the block works on. */
+static int64_t tokens_at(const ups_operator_options *options, int block) {
+    const ups_core_class *core = ups_core_find(options->core);
+    ups_token_grid grid = options->grid;
+    for (int level = core->level ? core->level(options, block) : 0; level > 0; level--) {
+        if (!ups_core_merges(options, &grid)) break;
+        for (int axis = 0; axis < grid.dims; axis++) grid.cells[axis] = (grid.cells[axis] + 1) / 2;
+    }
+    return count_tokens(&grid);
+}
+
+ups_mixing ups_core_mixing(const ups_operator_options *options, int block) {
+    const ups_mixing told = ups_core_told_mixing(options, block);
+    if (told != UPS_MIXING_AUTO) return told;
+    const bool regular = options->grid.task && !options->grid.scattered;
+    return regular && tokens_at(options, block) > options->attended_tokens ? UPS_MIXING_SPECTRAL : UPS_MIXING_ATTENTION;
+}
+
+bool ups_core_may_attend(const ups_operator_options *options) {
+    for (int i = 0; i < ups_core_block_count(options); i++) {
+        if (ups_core_told_mixing(options, i) != UPS_MIXING_SPECTRAL) return true;
+    }
+    return false;
 }
 
 bool ups_core_mixes_by(const ups_operator_options *options, ups_mixing mixing) {
     for (int i = 0; i < ups_core_block_count(options); i++) {
         if (ups_core_mixing(options, i) == mixing) return true;
+    }
+    return false;
+}
+
+bool ups_core_may_choose(const ups_operator_options *options) {
+    for (int i = 0; i < ups_core_block_count(options); i++) {
+        if (ups_core_told_mixing(options, i) == UPS_MIXING_AUTO) return true;
     }
     return false;
 }
@@ -176,7 +218,8 @@ ups_status ups_core_check(const ups_operator_options *o, ups_error *error) {
     UPS_TRY(check_grid(o, core, error));
     if (ups_core_mixes_by(o, UPS_MIXING_ATTENTION)) {
         UPS_TRY(check_attention(o, error));
-    } else if (o->positions == UPS_POSITIONS_ROTARY || o->attention != UPS_ATTENTION_STANDARD) {
+    } else if (!ups_core_may_attend(o) &&
+               (o->positions == UPS_POSITIONS_ROTARY || o->attention != UPS_ATTENTION_STANDARD)) {
         return ups_fail(error, UPS_ERR_CONFIG,
                         "operator: %s needs blocks that attend; set model.operator.mixing to [attention], or to "
                         "[spectral, attention]",

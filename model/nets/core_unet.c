@@ -4,7 +4,7 @@
  *   down  x_l = blocks(coarsen(x_{l-1}))        up  y_l = blocks(refine(y_{l+1}) + linear(x_l))
  *
  * depths[l] blocks on the way down and as many on the way up; those of the coarsest level once. A fixed number of
- * tokens counts as a line. */
+ * tokens counts as a line. Where they are few already (merge_above), a level is as fine as the one before. */
 #include "model/nets/blocks.h"
 #include "model/nets/core.h"
 #include "model/nets/core_blocks.h"
@@ -25,9 +25,21 @@ static int block_count(const ups_operator_options *o) {
     return count;
 }
 
+/* Down, and up again. */
+static int level_of(const ups_operator_options *o, int block) {
+    const int last = o->level_count - 1;
+    for (int step = 0; step < 2 * last; step++) {
+        const int level = step <= last ? step : 2 * last - step;
+        if (block < o->depths[level]) return level;
+        block -= o->depths[level];
+    }
+    return 0;
+}
+
 typedef struct level {
     ups_token_grid grid;
     ups_value angles, skip;
+    bool merges; /* its tokens, for the next level */
 } level;
 
 typedef struct builder {
@@ -72,6 +84,11 @@ static ups_value build(ups_graph *g, const char *prefix, const ups_operator_opti
         const ups_token_grid *grid = &levels[l].grid;
         levels[l].skip = x = run_level(g, &b, &levels[l], l, x);
         ups_graph_scope(g, "%s.down.%d", prefix, l);
+        levels[l].merges = ups_core_merges(o, grid);
+        if (!levels[l].merges) {
+            levels[l + 1] = levels[l];
+            continue;
+        }
         x = ups_coarsen(g, x, grid->dims, grid->cells);
         coarsen_grid(g, grid, &levels[l + 1].grid);
         if (places != UPS_NO_VALUE) places = ups_coarsen(g, places, grid->dims, grid->cells);
@@ -85,7 +102,8 @@ static ups_value build(ups_graph *g, const char *prefix, const ups_operator_opti
         ups_value skip = ups_dense(g, prefix, name, levels[l].skip, o->hidden,
                                    (ups_dense_options){.output_f32 = true, .matrices = 1});
         ups_graph_scope(g, "%s.up.%d", prefix, l);
-        x = ups_add(g, ups_refine(g, x, grid->dims, grid->cells, grid->periodic), skip);
+        if (levels[l].merges) x = ups_refine(g, x, grid->dims, grid->cells, grid->periodic);
+        x = ups_add(g, x, skip);
         x = run_level(g, &b, &levels[l], l, x);
     }
     return x;
@@ -97,5 +115,6 @@ const ups_core_class ups_core_unet = {
     .mixing = UPS_MIXING_ATTENTION,
     .check = check,
     .block_count = block_count,
+    .level = level_of,
     .build = build,
 };

@@ -98,7 +98,7 @@ static ups_value relative_bias(ups_graph *g, const char *prefix, int dims, int64
 /* Whether windows of the block are shifted: every second one that attends. */
 static bool is_shifted(const ups_core_block *block) {
     int before = 0;
-    for (int i = 0; i < block->index; i++) before += ups_core_mixing(block->options, i) == UPS_MIXING_ATTENTION;
+    for (int i = 0; i < block->index; i++) before += ups_core_told_mixing(block->options, i) != UPS_MIXING_SPECTRAL;
     return before % 2 == 1;
 }
 

@@ -38,8 +38,9 @@ typedef struct ups_token_grid {
 /* Most frames that an operator reads, and most that it gives. */
 #define UPS_MAX_HISTORY 8
 #define UPS_MAX_BUNDLE 32
-/* What a block does with tokens before its MLP. */
-typedef enum ups_mixing { UPS_MIXING_ATTENTION, UPS_MIXING_SPECTRAL } ups_mixing;
+/* What a block does with tokens before its MLP. `auto` is one of the other two, for each task by itself: attention
+ * where there are at most `attended_tokens`, and where they lie on no regular grid; else modes. */
+typedef enum ups_mixing { UPS_MIXING_ATTENTION, UPS_MIXING_SPECTRAL, UPS_MIXING_AUTO } ups_mixing;
 
 /* What attention is over, and what it mixes. */
 typedef enum ups_attention_kind {
@@ -69,10 +70,12 @@ typedef struct ups_operator_options {
     bool qk_norm;
     ups_mixing mixing[UPS_MAX_TURNS]; /* of the core's blocks in turn */
     int mixing_count;                 /* 0: all do what the core does by itself */
+    int64_t attended_tokens;          /* that a block with `auto` attends to, at most; in a U-Net, of its level */
     ups_attention_kind attention;
     int64_t window[3]; /* cells an axis, by the number of grid axes, as `modes` */
     ups_positions positions;
     int depths[UPS_MAX_LEVELS], level_count; /* of the core `unet`: blocks of each level, finest first */
+    int64_t merge_above;      /* of the core `unet`: a level of at most so many tokens hands them on as they are */
     int convolution;          /* cells along an axis of a depthwise kernel beside the mixing: 3, 5, 7; 0: none */
     int64_t modes[3];         /* of spectral mixing along each grid axis, by their number: of 1D, 2D and 3D tasks */
     int64_t time_hidden;      /* 64 */

@@ -74,6 +74,42 @@ CLAIM(every_core_adds_to_a_half_stream_where_it_is_asked_for) {
     }
 }
 
+/* How many blocks mix modes, by the parameters that there are; that each of the others attends. */
+static int spectral_blocks(const ups_operator_options *o, int blocks) {
+    model m = begin(UPS_F32);
+    advanced(&m, o);
+    int spectral = 0;
+    for (int i = 0; i < blocks; i++) {
+        char modes[64], attention[64];
+        snprintf(modes, sizeof modes, "operator.blocks.%d.spectral.local.weight", i);
+        snprintf(attention, sizeof attention, "operator.blocks.%d.attention.qkv.weight", i);
+        const bool mixes = ups_parameters_find(m.parameters, modes) >= 0;
+        assert_int_equal(!mixes, ups_parameters_find(m.parameters, attention) >= 0);
+        spectral += mixes;
+    }
+    end(m);
+    return spectral;
+}
+
+CLAIM(mixing_by_size_attends_to_few_tokens_and_takes_modes_of_many) {
+    for (int cells = 15; cells < 18; cells++) {
+        ups_operator_options o = on_grid(1, cells, 1, true);
+        o.core = "stack";
+        o.mixing[0] = UPS_MIXING_AUTO;
+        o.mixing_count = 1;
+        o.attended_tokens = 16;
+        o.heads = 2;
+        o.positions = UPS_POSITIONS_ROTARY; /* of tasks that attend */
+        ok(ups_operator_check(&o, &failure));
+        assert_int_equal(spectral_blocks(&o, 2), cells > 16 ? 2 : 0);
+        o.core = "unet"; /* whose coarser level has half as many */
+        o.level_count = 2;
+        o.depths[0] = o.depths[1] = 1;
+        ok(ups_operator_check(&o, &failure));
+        assert_int_equal(spectral_blocks(&o, 3), cells > 16 ? 2 : 0);
+    }
+}
+
 CLAIM(an_untrained_operator_on_a_grid_is_persistence) {
     model m = begin(UPS_F32);
     ups_operator_options o = on_grid(1, 12, 1, false);

@@ -53,6 +53,18 @@ def test_losses_fall_and_every_frame_of_a_bundle_is_far_better_than_persistence(
                 assert horizon["model"]["nrmse"] < 0.5 * horizon["persistence"]["nrmse"]
 
 
+def test_a_task_may_have_a_bundle_of_its_own(runs, weights):
+    config = runs.config("own", SEVERAL.replace(f"bundle: {BUNDLE}", "bundle: 1"))
+    runs.must("train", config, "--set", f"tasks[0].bundle={BUNDLE}")
+    own = load_file(runs.path("own", "operator.safetensors"))
+    assert own.keys() == weights.keys()
+    for name, values in own.items():
+        np.testing.assert_array_equal(values, weights[name], err_msg=name)  # the other task has one step, whatever it is told
+    assert weights["operator.advection.output.bias"].size == BUNDLE * weights["operator.advection.input.weight"].shape[1]
+    assert "bundle: 2" in runs.must("config", "show", config, "--set", "tasks[0].bundle=2").stdout
+    one_sentence(runs.run("config", "check", config, "--set", "tasks[0].bundle=40"), "bundle", "32")
+
+
 def test_a_bundle_trains_with_noise_of_what_its_first_step_changes(runs):
     config = runs.config("noisy", SEVERAL)
     runs.must("train", config, "--set", "operator.noise=0.5", "--set", "operator.steps=12")
@@ -162,6 +174,7 @@ def test_a_model_of_another_history_or_bundle_is_refused(runs, config):
 def test_history_and_bundle_need_a_grid_of_tokens(runs):
     for key in ("history", "bundle"):
         one_sentence(runs.run("train", runs.config(f"fixed-{key}"), "--set", f"model.operator.{key}=2"), f"model.operator.{key}", "tokens: grid")
+    one_sentence(runs.run("train", runs.config("fixed-own"), "--set", "tasks[0].bundle=2"), r"tasks\[0\].bundle", "tokens: grid")
 
 
 def test_files_of_a_single_step_are_refused_by_name(runs, config):

@@ -18,6 +18,7 @@ SHORT = GRID.replace("steps: 200", "steps: 80").replace("every: 50", "every: 40"
 ON_GRIDS = {
     "convolution": "{core: spectral, hidden: 16, depth: 2, mlp_ratio: 2, drop_path: 0.1, modes: [8, 4], convolution: 5}",
     "turns": "{core: stack, mixing: [spectral, attention], hidden: 16, depth: 2, heads: 2, mlp_ratio: 2, drop_path: 0.1, modes: [8, 4], convolution: 3}",
+    "auto": "{core: stack, mixing: [auto], attended_tokens: 16, hidden: 16, depth: 2, heads: 2, mlp_ratio: 2, drop_path: 0.1, modes: [8, 4]}",
     "groups": "{core: stack, attention: channel_separated, positions: rotary, hidden: 64, depth: 1, heads: 4, mlp_ratio: 1, drop_path: 0}",
     "windows": "{core: stack, attention: window, window: [4, 2], hidden: 16, depth: 2, heads: 2, mlp_ratio: 2, drop_path: 0.1}",
     "places": "{core: stack, positions: learned, hidden: 16, depth: 1, heads: 2, mlp_ratio: 2, drop_path: 0}",
@@ -93,7 +94,7 @@ def test_a_unet_works_on_a_fixed_number_of_tokens(runs):
     (["model.tokens=grid", "model.operator.positions=rotary", "model.operator.heads=8"], ("positions", "task darcy has 2 axes")),
     (["model.operator.window=[1]"], ("window", "2")),
     (["model.operator.core=unet", "model.operator.depths=[2, 0]"], ("depths", "1")),
-    (["model.operator.mixing=[modes]"], ("mixing", "attention or spectral")),
+    (["model.operator.mixing=[modes]"], ("mixing", "attention, spectral or auto")),
 ])
 def test_what_does_not_go_together_is_refused(runs, change, words):
     one_sentence(runs.run("train", runs.config("refused"), *(f"--set={each}" for each in change)), *words)

@@ -288,6 +288,19 @@ def test_init_writes_a_configuration_that_begins_as_a_model(place, tmp_path):
     assert not (tmp_path / "e.yaml").exists()
 
 
+def test_a_task_keeps_its_bundle(place, tmp_path):
+    shutil.copy(place / "slow_beta0.4.hdf5", tmp_path / "advection.hdf5")
+    tasks = [advection("slow_beta0.4.hdf5", bundle=2)]
+    must("train", configuration(place, "bundles", tasks), "-q")
+    written = told("config", "init", tmp_path / "advection.hdf5", "--from", place / "bundles", "-o", tmp_path / "on.yaml")
+    assert written["tasks"][0]["name"] == "advection" and "bundle: 2" in (tmp_path / "on.yaml").read_text()
+    must("train", configuration(place, "bundles-on", tasks, model={"from": str(place / "bundles")}, operator={"steps": 0}), "-q")
+    for name, values in tensors(place / "bundles").items():
+        assert not name.startswith("operator.advection.output") or np.array_equal(values, tensors(place / "bundles-on")[name]), name
+    other = configuration(place, "bundles-other", [advection("slow_beta0.4.hdf5")], model={"from": str(place / "bundles")})
+    one_sentence(ups("config", "check", other), r"tasks\[0\].bundle: an application gives 1 of its frames", "2 in the model", "say bundle: 2", "another name")
+
+
 def test_a_sweep_begins_each_run_as_the_model(place):
     config = configuration(place, "swept", [BURGERS], model={"from": str(place / "many")}, operator={"steps": 0})
     must("train", config, "--sweep", "operator.optimizer.learning_rate=0.001,0.003", "-q")

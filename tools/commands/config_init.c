@@ -344,6 +344,8 @@ static void add_tasks(const survey *s, ups_yaml *root, const char *data_root) {
         for (int a = 1; a < f->shape.dims; a++) same = same && f->patch[a] == f->patch[0];
         for (int a = 0; a < (same ? 1 : f->shape.dims); a++) set_number(s->arena, patch, NULL, f->patch[a]);
         if (f->segment > 0) set_number(s->arena, task, "segment", f->segment);
+        const int32_t bundle = s->told ? ups_given_bundle(s->told, f->name) : 0;
+        if (bundle > 0) set_number(s->arena, task, "bundle", bundle);
         if (s->layout) ups_yaml_append(task, copy(s->arena, s->layout), "layout");
     }
 }

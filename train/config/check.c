@@ -120,6 +120,16 @@ static void check_model(const ups_run_config *config, ups_config_mistakes *mista
     check_frequencies("model.decoder", decoder->frequency_count, mistakes);
 }
 
+/* Of all tasks. */
+static int32_t largest_bundle(const ups_run_config *config) {
+    int32_t largest = 1;
+    for (unsigned i = 0; i < config->task_count; i++) {
+        const int32_t bundle = ups_run_bundle(config, &config->tasks[i]);
+        if (bundle > largest) largest = bundle;
+    }
+    return largest;
+}
+
 static void check_strides(const ups_run_config *config, unsigned number, ups_config_mistakes *mistakes) {
     const ups_task_config *task = &config->tasks[number];
     char key[NAME_BYTES], other[NAME_BYTES];
@@ -155,6 +165,10 @@ static void check_tasks(const ups_run_config *config, ups_config_mistakes *mista
         }
         check_layout(i, &task->layout, mistakes);
         check_strides(config, i, mistakes);
+        if (task->bundle > 1 && !ups_run_on_grid(config))
+            disagree(mistakes, name_task_key(other, i, "bundle"), WITH("model.tokens"),
+                     "several frames at once need a grid of tokens, where the change of a step is measured; set "
+                     "model.tokens: grid");
         if (task->segment == 1)
             disagree(mistakes, name_task_key(other, i, "segment"), NULL,
                      "an operator needs two frames or more; 0 leaves trajectories whole");
@@ -229,8 +243,7 @@ static void check_grid_training(const ups_run_config *config, ups_config_mistake
         disagree(mistakes, "operator.augment", WITH("model.tokens"),
                  "shift moves windows by whole tokens, and needs model.tokens: grid");
     }
-    if (losses[UPS_OPERATOR_SEMIGROUP].weight > 0 &&
-        (config->model.core.history > 1 || config->model.core.bundle > 1)) {
+    if (losses[UPS_OPERATOR_SEMIGROUP].weight > 0 && (config->model.core.history > 1 || largest_bundle(config) > 1)) {
         disagree(mistakes, "operator.losses.semigroup", WITH("model.operator.history", "model.operator.bundle"),
                  "the loss is of an operator that reads one frame and gives one; leave history and bundle 1");
     }
@@ -374,7 +387,7 @@ static void check_sampling(const ups_run_config *config, ups_config_mistakes *mi
 /* Every step that the rollout losses look at is a term of the objective; their lengths grow. */
 static void check_rollouts(const ups_run_config *config, ups_config_mistakes *mistakes) {
     const ups_operator_stage_config *op = &config->op;
-    int64_t bundle = config->model.core.bundle;
+    const int64_t bundle = largest_bundle(config);
     bool rolls_out = op->training.losses[UPS_OPERATOR_ROLLOUT].weight > 0 ||
                      op->training.losses[UPS_OPERATOR_ROLLOUT_RELATIVE].weight > 0 ||
                      op->training.losses[UPS_OPERATOR_ROLLOUT_DECODED].weight > 0;
@@ -393,7 +406,7 @@ static void check_rollouts(const ups_run_config *config, ups_config_mistakes *mi
     }
     if (!rolls_out || op->rollout_steps * bundle <= UPS_MAX_ROLLOUT_STEPS) return;
     disagree(mistakes, "operator.rollout_steps", WITH("model.operator.bundle"),
-             "%lld applications of %lld steps each (model.operator.bundle) are %lld; rollout losses look at %d at most",
+             "%lld applications of %lld steps each (bundle) are %lld; rollout losses look at %d at most",
              (long long)op->rollout_steps, (long long)bundle, (long long)(op->rollout_steps * bundle),
              UPS_MAX_ROLLOUT_STEPS);
 }

@@ -94,6 +94,7 @@ typedef struct ups_task_config {
     int64_t stride;        /* time stride of a step, in stored frames */
     int64_t *strides;      /* that the operator learns at once, `stride` among them */
     unsigned stride_count; /* 0: that one alone */
+    int32_t bundle;        /* frames that an application of the operator gives; 0: model.operator.bundle */
     int64_t segment;       /* frames of the segments that trajectories are cut into; 0: they are not */
     int64_t max_samples;   /* 0: all */
     double weight;         /* what its share is multiplied by; 0: 1 */
@@ -128,6 +129,8 @@ typedef struct ups_core_config {
     bool qk_norm, condition, boundary, conserve;
     ups_mixing *mixing; /* of the core's blocks in turn */
     unsigned mixing_count;
+    int64_t attended_tokens; /* by blocks whose mixing is auto */
+    int64_t merge_above;     /* tokens of a level of the core unet that are merged for the next */
     ups_attention_kind attention;
     int64_t *window;
     unsigned window_count;
@@ -331,6 +334,11 @@ typedef struct ups_run_config {
 } ups_run_config;
 
 /* Whether every task's latent tokens are the cells of its own grid of patches. */
+/* Frames of a task that an application of the operator gives; 1 where it is steady. */
+static inline int32_t ups_run_bundle(const ups_run_config *config, const ups_task_config *task) {
+    return task->bundle > 0 ? task->bundle : config->model.core.bundle;
+}
+
 static inline bool ups_run_on_grid(const ups_run_config *config) {
     return config->model.tokens == 0;
 }

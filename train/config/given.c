@@ -75,6 +75,10 @@ int64_t ups_given_patch(const json_t *told, const char *task, unsigned axis) {
     return json_integer_value(json_array_get(patch, count > axis ? axis : count > 0 ? count - 1 : 0));
 }
 
+int32_t ups_given_bundle(const json_t *told, const char *task) {
+    return (int32_t)json_integer_value(json_object_get(find_task(told, task), "bundle"));
+}
+
 /* ---- keys that are not said -------------------------------------------------------------------------------------- */
 
 typedef struct key_visit {
@@ -218,14 +222,39 @@ static void check_own(const holding *h, const char *key, const char *task) {
         own, other, h->config->model.from, task);
 }
 
+/* Whether the task says itself, here or there, how many frames an application gives of it. */
+static bool says_bundle(const holding *h, unsigned number) {
+    const ups_task_config *task = &h->config->tasks[number];
+    return task->bundle > 0 || ups_given_bundle(h->told, task->name) > 0;
+}
+
+static void check_bundle(const holding *h, unsigned number) {
+    const ups_task_config *task = &h->config->tasks[number];
+    const int32_t own = ups_given_bundle(h->told, task->name), here = ups_run_bundle(h->config, task);
+    if (!says_bundle(h, number)) return;
+    const json_t *of_all = find(h->told, "model.operator.bundle");
+    const int64_t there = own > 0 ? own : json_is_integer(of_all) ? json_integer_value(of_all) : 1;
+    char key[NAME_BYTES];
+    if (there == here) return;
+    snprintf(key, sizeof key, "tasks[%u].bundle", number);
+    disagree(
+        h->mistakes, key, (const char *const[]){"model.from", NULL},
+        "an application gives %d of its frames (task %s), and %lld in the model that this one begins as (model.from: "
+        "%s); say bundle: %lld, or give the task another name, under which it begins anew",
+        (int)here, task->name, (long long)there, h->config->model.from, (long long)there);
+}
+
 void ups_given_check(const ups_run_config *config, const json_t *model, const json_t *told, char *const *inherited,
                      size_t count, ups_config_mistakes *mistakes) {
-    static const char *const own[] = {"model.dim", "model.operator.history", "model.operator.bundle"};
+    static const char *const own[] = {"model.dim", "model.operator.history",
+                                      "model.operator.bundle" /* the last one */};
     holding h = {config, model, told, inherited, count, mistakes};
     each_key(model, "model", &(key_visit){hold_against, &h});
     for (unsigned t = 0; t < config->task_count; t++) {
         if (!find_task(told, config->tasks[t].name)) continue;
         check_patch(&h, t);
-        for (size_t k = 0; k < sizeof own / sizeof *own; k++) check_own(&h, own[k], config->tasks[t].name);
+        check_bundle(&h, t);
+        const size_t keys = sizeof own / sizeof *own - (says_bundle(&h, t) ? 1 : 0);
+        for (size_t k = 0; k < keys; k++) check_own(&h, own[k], config->tasks[t].name);
     }
 }

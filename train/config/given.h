@@ -18,6 +18,8 @@ char *ups_given_file(const char *from, ups_stage stage);
 ups_status ups_given_read(const char *from, json_t **told, ups_error *error);
 /* The patch of the model's task of that name along an axis, counted from 0; 0: it has no such task. */
 int64_t ups_given_patch(const json_t *told, const char *task, unsigned axis);
+/* tasks[].bundle of it; 0: it has no such task, or none of its own. */
+int32_t ups_given_bundle(const json_t *told, const char *task);
 
 /* Overrides "model.operator.hidden=64" for the keys that stand nowhere in the document: *count texts and their list,
  * freed with ups_given_free, on failure too. UPS_ERR_MEMORY. */

@@ -90,7 +90,7 @@ static void settle_positions(ups_run_config *config) {
     ups_core_config *core = &config->model.core;
     const ups_core_class *class = ups_core_find(core->name);
     bool attends = core->mixing_count == 0 && class && class->mixing == UPS_MIXING_ATTENTION;
-    for (unsigned i = 0; i < core->mixing_count; i++) attends = attends || core->mixing[i] == UPS_MIXING_ATTENTION;
+    for (unsigned i = 0; i < core->mixing_count; i++) attends = attends || core->mixing[i] != UPS_MIXING_SPECTRAL;
     if (core->positions == UPS_POSITIONS_ROTARY && !(attends && ups_run_on_grid(config)))
         core->positions = UPS_POSITIONS_BORDERS;
 }

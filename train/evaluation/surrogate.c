@@ -141,8 +141,8 @@ static ups_status warn_of_grid(const ups_run_config *config, const ups_task *tas
 
 /* An operator of several frames is none for a steady problem, which is what trajectories of one step are taken for. */
 static ups_status check_steps(const ups_run_config *config, const ups_task *task, const char *op, ups_error *error) {
-    const ups_core_config *core = &config->model.core;
-    if (ups_task_steps(task) > 1 || (core->history == 1 && core->bundle == 1)) return UPS_OK;
+    const int32_t history = config->model.core.history, bundle = ups_run_bundle(config, task->config);
+    if (ups_task_steps(task) > 1 || (history == 1 && bundle == 1)) return UPS_OK;
     char earlier[128], output[128]; /* named alike at whatever stride the model was trained */
     snprintf(earlier, sizeof earlier, "operator.%s.earlier1.weight", task->name);
     snprintf(output, sizeof output, "operator.%s.output.bias", task->name);
@@ -159,8 +159,7 @@ static ups_status check_steps(const ups_run_config *config, const ups_task *task
                     "least %lld frames a trajectory",
                     task->source->files[0], task->name, (long long)task->geometry.times,
                     (long long)ups_task_steps(task), ups_task_steps(task) == 1 ? "" : "s",
-                    (long long)task->config->stride, core->history, core->bundle,
-                    (long long)(2 * task->config->stride + 1));
+                    (long long)task->config->stride, history, bundle, (long long)(2 * task->config->stride + 1));
 }
 
 ups_status ups_surrogate_open(const ups_run_config *config, const ups_tasks *tasks, int task, ups_device *device,

@@ -76,6 +76,8 @@ static json_t *describe_config(const ups_run_config *config) {
         json_t *kept = json_object();
         for (size_t k = 0; k < sizeof of_task / sizeof *of_task; k++)
             json_object_set(kept, of_task[k], json_object_get(task, of_task[k]));
+        json_t *bundle = json_object_get(task, "bundle");
+        if (json_integer_value(bundle) > 0) json_object_set(kept, "bundle", bundle);
         json_array_append_new(tasks, kept);
     }
     json_object_del(json_object_get(all, "model"), "from");

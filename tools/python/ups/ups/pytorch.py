@@ -344,14 +344,14 @@ class Spectral(Parts):
 
 
 class Block(Parts):
-    """x + mixing(norm(x)), then x + mlp(norm(x)), of tokens of a grid."""
+    """x + mixing(norm(x)), then x + mlp(norm(x)), of tokens of a grid. `mixers` by what they mix by; where there are two, the grid tells which."""
 
-    def __init__(self, mixing, mixer, mlp, kernels=None, drop_path=0.0):
-        super().__init__({mixing: mixer, "mlp": mlp} | ({"convolution": Parts(kernels)} if kernels else {}))
-        self.mixing, self.drop_path = mixing, drop_path
+    def __init__(self, mixers, mlp, kernels=None, drop_path=0.0):
+        super().__init__(mixers | {"mlp": mlp} | ({"convolution": Parts(kernels)} if kernels else {}))
+        self.mixing, self.drop_path = list(mixers), drop_path
 
     def forward(self, x, grid, condition=None):
-        mixer = self[self.mixing]
+        mixer = self[self.mixing[0] if len(self.mixing) == 1 else grid.by_size]
         normed = mixer.norm(x, condition)
         mixed = mixer(normed, grid)
         if "convolution" in self:
@@ -451,9 +451,11 @@ class Placed:
 class TokenGrid(nn.Module):
     """Cells that tokens lie in, what that makes of mixing them, and the tables for it. Nothing is learned."""
 
-    def __init__(self, cells, periodic, head_width=0, modes=0, window=0, places=None):
+    def __init__(self, cells, periodic, by_size="attention", merges=True, head_width=0, modes=0, window=0, places=None):
         super().__init__()
         self.cells, self.periodic, self.window = tuple(cells), periodic, window
+        self.by_size = by_size  # what blocks mix it by that may do either
+        self.merges = merges  # for the next level of a unet
         self.border = "periodic" if periodic else "padded"
         if head_width:
             self.keep_angles(head_width // 2, places)
@@ -564,10 +566,12 @@ class TokenGrid(nn.Module):
 
     def coarser(self):
         """Cells of the grid on which those of this one are merged in pairs."""
-        return tuple((n + 1) // 2 for n in self.cells)
+        return tuple((n + 1) // 2 for n in self.cells) if self.merges else self.cells
 
     def coarsen(self, x):
-        """Means of pairs of cells along each axis; the last cell twice where their number is odd."""
+        """Means of pairs of cells along each axis; the last cell twice where their number is odd. As they are where cells are not merged."""
+        if not self.merges:
+            return x
         x = x.unflatten(1, self.cells)
         for axis, n in enumerate(self.cells, 1):
             first = torch.arange(0, n, 2, device=x.device)
@@ -576,6 +580,8 @@ class TokenGrid(nn.Module):
 
     def refine(self, x):
         """To this grid from its coarser one, linearly between the middles of pairs."""
+        if not self.merges:
+            return x
         x = x.unflatten(1, self.coarser())
         for axis, n in enumerate(self.cells, 1):
             coarse, cell = (n + 1) // 2, torch.arange(n, device=x.device)
@@ -752,7 +758,7 @@ class Resampler(Parts):
             trunk["pool"] = CrossBlock(source, "encoder.trunk.pool", width, width, heads, ratio, head_norm=True)
             trunk["pool"].queries = nn.Parameter(source.tensor("encoder.trunk.pool.queries", model["tokens"], width))
         trunk["blocks"] = nn.ModuleList(
-            Block("attention", Attention(source, f"encoder.trunk.blocks.{i}.attention", width, Attending(heads), 0), mlp_of(source, f"encoder.trunk.blocks.{i}.mlp", width, ratio))
+            Block({"attention": Attention(source, f"encoder.trunk.blocks.{i}.attention", width, Attending(heads), 0)}, mlp_of(source, f"encoder.trunk.blocks.{i}.mlp", width, ratio))
             for i in range(encoder["depth"]))
         trunk["output"] = source.linear("encoder.trunk.output", width, model["dim"])
         super().__init__(parts | {"trunk": Parts(trunk)})
@@ -967,18 +973,20 @@ def core_of(source, options, domains, condition, on_grid):
     """The blocks, and what a unet adds on the way up."""
     hidden, levels, turns = options["hidden"], levels_of(options), mixing_of(options)
     dims = sorted({domain.dims for domain in domains.values()})
-    modes = {(domain.dims, "periodic" if domain.periodic else "padded"): by_axes(options["modes"], domain.dims) for domain in domains.values()}
     blocks, attended = [], 0
     for i, (level, mixing) in enumerate(zip(levels, turns)):
-        name = f"operator.blocks.{i}"
-        if mixing == "spectral":
-            mixer = Spectral(source, f"{name}.spectral", hidden, modes, level, condition)
-        else:
-            mixer = Attention(source, f"{name}.attention", hidden, attending(options, on_grid), condition, dims, shifted=attended % 2 == 1)
-            attended += 1
+        name, mixers = f"operator.blocks.{i}", {}
+        of_auto = {kind: [domain for domain in domains.values() if domain.levels[level].by_size == kind] for kind in ("attention", "spectral")}
+        of = of_auto if mixing == "auto" else {mixing: list(domains.values())}
+        if of.get("attention"):
+            mixers["attention"] = Attention(source, f"{name}.attention", hidden, attending(options, on_grid), condition, sorted({domain.dims for domain in of["attention"]}), shifted=attended % 2 == 1)
+        if of.get("spectral"):
+            modes = {(domain.dims, domain.levels[level].border): by_axes(options["modes"], domain.dims) for domain in of["spectral"]}
+            mixers["spectral"] = Spectral(source, f"{name}.spectral", hidden, modes, level, condition)
+        attended += mixing != "spectral"
         kernels = {f"{d}d": source.weight(f"{name}.convolution.{d}d", options["convolution"] ** d, hidden) for d in dims} if options["convolution"] else None
         drop_path = options["drop_path"] * i / (len(levels) - 1) if len(levels) > 1 else 0.0
-        blocks.append(Block(mixing, mixer, mlp_of(source, f"{name}.mlp", hidden, options["mlp_ratio"], condition), kernels, drop_path))
+        blocks.append(Block(mixers, mlp_of(source, f"{name}.mlp", hidden, options["mlp_ratio"], condition), kernels, drop_path))
     parts = {"blocks": nn.ModuleList(blocks)}
     if options["core"] == "unet":
         parts["skips"] = nn.ModuleList(source.linear(f"operator.skips.{level}", hidden, hidden) for level in range(len(options["depths"]) - 1))
@@ -1057,8 +1065,8 @@ class Surrogate(nn.Module):
             self.tasks[name] = Task(
                 name, tuple(fields["channels"]), tuple(fields["grid"]), tuple(fields["axes"]), tuple(fields["low"]), tuple(fields["high"]), fields["periodic"], fields["dt"],
                 fields.get("time_units"), fields["frames"], fields["stride"], tuple(task["strides"]), steps, tuple(names), options["history"] if several else 1,
-                options["bundle"] if several else 1, steps < 2, math.prod(domain.cells) if on_grid else model["tokens"], latent_dims[name])
-            domain.levels = nn.ModuleList(token_grids(domain.cells if on_grid else (model["tokens"],), on_grid and domain.periodic, options, on_grid, domain.places))
+                (task.get("bundle") or options["bundle"]) if several else 1, steps < 2, math.prod(domain.cells) if on_grid else model["tokens"], latent_dims[name])
+            domain.levels = nn.ModuleList(token_grids(domain.cells if on_grid else (model["tokens"],), on_grid and domain.periodic, options, on_grid, domain.scattered, domain.places))
             if on_grid and not domain.periodic and domain.coordinates is None:
                 places = centres(domain.cells) if domain.places is None else domain.places
                 domain.register_buffer("place_features", fourier(places, POSITION_FREQUENCIES), persistent=False)
@@ -1225,13 +1233,15 @@ class Surrogate(nn.Module):
         return torch.stack(scaled + [like.new_zeros(batch)] * (self.parameter_count - len(scaled)), 1) if self.parameter_count else like.new_zeros(batch, 0)
 
 
-def token_grids(cells, periodic, options, on_grid, places=None):
+def token_grids(cells, periodic, options, on_grid, scattered, places=None):
     """A task's tokens, and the coarser grids that a unet merges them to. A fixed number of tokens counts as a line."""
-    turns, grids = set(mixing_of(options)), []
+    told, grids = set(mixing_of(options)), []
     how = attending(options, on_grid)
     for level in range(max(levels_of(options)) + 1):
+        by_size = "spectral" if on_grid and not scattered and math.prod(cells) > options.get("attended_tokens", 0) else "attention"
+        turns = told | {by_size} if "auto" in told else told
         grids.append(TokenGrid(
-            cells, periodic, head_width=options["hidden"] // options["heads"] if how.rotary and "attention" in turns else 0,
+            cells, periodic, by_size, math.prod(cells) > options.get("merge_above", 0), head_width=options["hidden"] // options["heads"] if how.rotary and "attention" in turns else 0,
             modes=modes_at(by_axes(options["modes"], len(cells)), level) if "spectral" in turns else 0,
             window=by_axes(options["window"], len(cells)) if how.windows and "attention" in turns else 0, places=places))
         if places is not None:
@@ -1245,7 +1255,7 @@ KNOWN = {  # keys of the section `model` of a configuration and of its sections;
     "encoder": {"width": (), "depth": (), "heads": (), "mlp_ratio": (), "pooling": ("average", "queries"), "frequencies": ()},
     "decoder": {"hidden": (), "depth": (), "heads": (), "mlp_ratio": (), "frequencies": (), "qk_norm": (), "position": (), "between": ()},
     "operator": {
-        "core": ("stack", "spectral", "unet"), "hidden": (), "depth": (), "depths": (), "heads": (), "mlp_ratio": (), "drop_path": (), "qk_norm": (), "mixing": ("attention", "spectral"),
+        "core": ("stack", "spectral", "unet"), "hidden": (), "depth": (), "depths": (), "heads": (), "mlp_ratio": (), "drop_path": (), "qk_norm": (), "mixing": ("attention", "spectral", "auto"), "attended_tokens": (), "merge_above": (),
         "attention": ("standard", "channel_separated", "window"), "window": (), "positions": ("borders", "none", "learned", "rotary"), "convolution": (), "modes": (), "condition": (), "boundary": (),
         "conserve": (), "update_norm": ("layer_norm", "none"), "residual": ("float32", "half"), "history": (), "bundle": ()},
 }
