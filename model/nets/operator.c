@@ -29,7 +29,7 @@ ups_operator_options ups_operator_defaults(void) {
                                   .drop_path = 0.1f,
                                   .qk_norm = true,
                                   .modes = {32, 12, 8},
-                                  .attended_tokens = 256,
+                                  .attended_tokens = UPS_ATTENDED_TOKENS,
                                   .window = {16, 8, 4},
                                   .depths = {2, 2, 2},
                                   .level_count = 3,

@@ -57,6 +57,8 @@ typedef enum ups_positions {
     UPS_POSITIONS_ROTARY,  /* as `borders`, and attention turns queries and keys by their places */
 } ups_positions;
 
+enum { UPS_ATTENDED_TOKENS = 256 }; /* unless said otherwise */
+
 enum { UPS_MAX_TURNS = 8, UPS_MAX_LEVELS = 8, UPS_GROUP_WIDTH = 32 /* features, of channel-separated attention */ };
 
 typedef struct ups_operator_options {

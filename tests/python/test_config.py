@@ -342,6 +342,20 @@ def test_a_core_is_chosen_by_how_many_tokens_there_are(scratch, solver, resoluti
     must("eval", run, "--quiet")
 
 
+def test_tasks_with_few_tokens_are_attended_to_beside_others_with_many(scratch):
+    few, many, path = f"{scratch}/1D_Advection_Sols_beta0.4.h5", f"{scratch}/2D_diff-react.h5", f"{scratch}/both.yaml"
+    must("datagen", "advection1d", "-o", few, "--samples", 8, "--resolution", 256, "--steps", 3)
+    must("datagen", "diffreact2d", "-o", many, "--samples", 8, "--resolution", 64, "--steps", 3)
+    must("config", "init", few, many, "-o", path)
+    operator = as_python(path)["model"]["operator"]
+    assert (operator["core"], operator["mixing"], operator["heads"]) == ("stack", ["auto"], 2)
+    must("train", path, "--set", f"output={scratch}/both", "--quiet", *STEPS)
+    with open(f"{scratch}/both/operator.safetensors", "rb") as file:
+        names = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    assert "operator.blocks.0.attention.qkv.weight" in names and "operator.blocks.0.spectral.2d.padded.weight" in names
+    assert not any("spectral.1d" in name for name in names)
+
+
 def test_what_a_configuration_for_data_files_says_of_keys_is_what_their_table_says(data, scratch, validator):
     path = f"{scratch}/new.yaml"
     must("config", "init", *data.iterdir(), "-o", path)

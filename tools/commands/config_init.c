@@ -384,9 +384,20 @@ static const char *choose_core(const survey *s) {
     return most <= FEW ? "stack" : most <= SOME && dims == 2 ? "unet" : "spectral";
 }
 
+/* Whether one model is of tasks with many tokens and of others with few, which are better attended to. */
+static bool differ_in_size(const survey *s) {
+    bool few = false, many = false;
+    for (const family *f = s->families; f < s->families + s->count; f++) {
+        few |= tokens_of(f) <= UPS_ATTENDED_TOKENS;
+        many |= tokens_of(f) > UPS_ATTENDED_TOKENS;
+    }
+    return few && many && strcmp(choose_core(s), "spectral") == 0;
+}
+
 static void add_core(const survey *s, ups_yaml *core, const model_size *size) {
     enum { HEAD = 32 };
-    const char *name = choose_core(s);
+    const bool mixed = differ_in_size(s);
+    const char *name = mixed ? "stack" : choose_core(s);
     const bool unet = strcmp(name, "unet") == 0;
     set_plain(s->arena, core, "core", name);
     set_number(s->arena, core, "hidden", size->hidden);
@@ -397,6 +408,7 @@ static void add_core(const survey *s, ups_yaml *core, const model_size *size) {
     } else {
         set_number(s->arena, core, "depth", size->depth);
     }
+    if (mixed) set_plain(s->arena, list(s->arena, core, "mixing"), NULL, "auto");
     if (strcmp(name, "spectral") != 0) set_number(s->arena, core, "heads", (size->hidden + HEAD - 1) / HEAD);
     set_number(s->arena, core, "mlp_ratio", 2);
     if (!any_scattered(s)) set_number(s->arena, core, "convolution", 3);
