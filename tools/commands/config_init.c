@@ -372,8 +372,9 @@ static bool needs_windows(const survey *s) {
 
 /* Attention over all tokens wins where they are about a hundred, Fourier modes where they are a thousand, and on most
  * planes of some hundreds the U-Net of attention: docs/performance.md, "Attention or Fourier modes". */
+enum { FEW = 128, SOME = 512 };
+
 static const char *choose_core(const survey *s) {
-    enum { FEW = 128, SOME = 512 };
     int64_t most = 1;
     int dims = 1;
     for (const family *f = s->families; f < s->families + s->count; f++) {
@@ -384,20 +385,25 @@ static const char *choose_core(const survey *s) {
     return most <= FEW ? "stack" : most <= SOME && dims == 2 ? "unet" : "spectral";
 }
 
-/* Whether one model is of tasks with many tokens and of others with few, which are better attended to. */
-static bool differ_in_size(const survey *s) {
-    bool few = false, many = false;
-    for (const family *f = s->families; f < s->families + s->count; f++) {
-        few |= tokens_of(f) <= UPS_ATTENDED_TOKENS;
-        many |= tokens_of(f) > UPS_ATTENDED_TOKENS;
-    }
-    return few && many && strcmp(choose_core(s), "spectral") == 0;
+/* Whether a task has at least `low` tokens and at most `high`. */
+static bool any_within(const survey *s, int64_t low, int64_t high) {
+    bool any = false;
+    for (const family *f = s->families; f < s->families + s->count; f++)
+        any |= tokens_of(f) >= low && tokens_of(f) <= high;
+    return any;
+}
+
+/* Whether blocks mix modes of tasks with many tokens and attend in those with few: then each task has what suits it, in
+ * a U-Net whose levels merge many tokens and leave few as they are ("One model for all nine tasks"). */
+static bool mix_by_size(const survey *s) {
+    return strcmp(choose_core(s), "spectral") == 0 && any_within(s, 1, UPS_ATTENDED_TOKENS) &&
+           any_within(s, UPS_ATTENDED_TOKENS + 1, INT64_MAX);
 }
 
 static void add_core(const survey *s, ups_yaml *core, const model_size *size) {
     enum { HEAD = 32 };
-    const bool mixed = differ_in_size(s);
-    const char *name = mixed ? "stack" : choose_core(s);
+    const bool mixed = mix_by_size(s);
+    const char *name = mixed ? "unet" : choose_core(s);
     const bool unet = strcmp(name, "unet") == 0;
     set_plain(s->arena, core, "core", name);
     set_number(s->arena, core, "hidden", size->hidden);
@@ -408,6 +414,7 @@ static void add_core(const survey *s, ups_yaml *core, const model_size *size) {
     } else {
         set_number(s->arena, core, "depth", size->depth);
     }
+    if (unet && any_within(s, 1, FEW)) set_number(s->arena, core, "merge_above", FEW);
     if (mixed) set_plain(s->arena, list(s->arena, core, "mixing"), NULL, "auto");
     if (strcmp(name, "spectral") != 0) set_number(s->arena, core, "heads", (size->hidden + HEAD - 1) / HEAD);
     set_number(s->arena, core, "mlp_ratio", 2);

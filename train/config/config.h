@@ -130,7 +130,7 @@ typedef struct ups_core_config {
     ups_mixing *mixing; /* of the core's blocks in turn */
     unsigned mixing_count;
     int64_t attended_tokens; /* by blocks whose mixing is auto */
-    int64_t merge_above;     /* tokens of a level of the core unet that are merged for the next */
+    int64_t merge_above;     /* of the core unet: tokens of a level that are not merged for the next, at most */
     ups_attention_kind attention;
     int64_t *window;
     unsigned window_count;
@@ -334,13 +334,13 @@ typedef struct ups_run_config {
 } ups_run_config;
 
 /* Whether every task's latent tokens are the cells of its own grid of patches. */
-/* Frames of a task that an application of the operator gives; 1 where it is steady. */
-static inline int32_t ups_run_bundle(const ups_run_config *config, const ups_task_config *task) {
-    return task->bundle > 0 ? task->bundle : config->model.core.bundle;
-}
-
 static inline bool ups_run_on_grid(const ups_run_config *config) {
     return config->model.tokens == 0;
+}
+
+/* Frames of a task that an application of the operator is to give; of a steady one it gives one. */
+static inline int32_t ups_run_bundle(const ups_run_config *config, const ups_task_config *task) {
+    return task->bundle > 0 ? task->bundle : config->model.core.bundle;
 }
 
 /* How a stage is trained: what its section says. NULL for a stage that trains nothing. */

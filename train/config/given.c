@@ -222,16 +222,14 @@ static void check_own(const holding *h, const char *key, const char *task) {
         own, other, h->config->model.from, task);
 }
 
-/* Whether the task says itself, here or there, how many frames an application gives of it. */
-static bool says_bundle(const holding *h, unsigned number) {
-    const ups_task_config *task = &h->config->tasks[number];
-    return task->bundle > 0 || ups_given_bundle(h->told, task->name) > 0;
-}
-
+/* How many frames an application gives of a task: the task's own number, here or there, or that of all tasks. */
 static void check_bundle(const holding *h, unsigned number) {
     const ups_task_config *task = &h->config->tasks[number];
     const int32_t own = ups_given_bundle(h->told, task->name), here = ups_run_bundle(h->config, task);
-    if (!says_bundle(h, number)) return;
+    if (task->bundle == 0 && own == 0) {
+        check_own(h, "model.operator.bundle", task->name);
+        return;
+    }
     const json_t *of_all = find(h->told, "model.operator.bundle");
     const int64_t there = own > 0 ? own : json_is_integer(of_all) ? json_integer_value(of_all) : 1;
     char key[NAME_BYTES];
@@ -246,15 +244,13 @@ static void check_bundle(const holding *h, unsigned number) {
 
 void ups_given_check(const ups_run_config *config, const json_t *model, const json_t *told, char *const *inherited,
                      size_t count, ups_config_mistakes *mistakes) {
-    static const char *const own[] = {"model.dim", "model.operator.history",
-                                      "model.operator.bundle" /* the last one */};
     holding h = {config, model, told, inherited, count, mistakes};
     each_key(model, "model", &(key_visit){hold_against, &h});
     for (unsigned t = 0; t < config->task_count; t++) {
         if (!find_task(told, config->tasks[t].name)) continue;
         check_patch(&h, t);
+        check_own(&h, "model.dim", config->tasks[t].name);
+        check_own(&h, "model.operator.history", config->tasks[t].name);
         check_bundle(&h, t);
-        const size_t keys = sizeof own / sizeof *own - (says_bundle(&h, t) ? 1 : 0);
-        for (size_t k = 0; k < keys; k++) check_own(&h, own[k], config->tasks[t].name);
     }
 }
