@@ -414,9 +414,20 @@ static void describe_core(const ups_operator_options *options, json_t *op) {
         json_t *depths = json_array();
         for (int l = 0; l < options->level_count; l++) json_array_append_new(depths, json_integer(options->depths[l]));
         json_object_set_new(op, "depths", depths);
-        if (options->merge_above > 0) json_object_set_new(op, "merge_above", json_integer(options->merge_above));
+        json_object_set_new(op, "merge_above", json_integer(options->merge_above));
     }
     if (options->convolution > 0) json_object_set_new(op, "convolution", json_integer(options->convolution));
+}
+
+/* Of tasks that have one of their own. */
+static void describe_bundles(const ups_run_config *config, json_t *op) {
+    json_t *bundles = json_object();
+    for (unsigned t = 0; t < config->task_count; t++) {
+        const ups_task_config *task = &config->tasks[t];
+        if (task->bundle > 0) json_object_set_new(bundles, task->name, json_integer(task->bundle));
+    }
+    if (json_object_size(bundles) > 0) json_object_set(op, "bundles", bundles);
+    json_decref(bundles);
 }
 
 /* Tasks in their order: it says which one each column of the task's embedding is. */
@@ -440,6 +451,7 @@ json_t *ups_networks_describe_operator(const ups_run_config *config, const ups_t
         const ups_core_config *core = &config->model.core;
         json_object_set_new(op, "history", json_integer(core->history));
         json_object_set_new(op, "bundle", json_integer(core->bundle));
+        describe_bundles(config, op);
     }
     /* Models from before there was a choice do not name theirs. */
     bool other = options.core && strcmp(options.core, "stack") != 0;

@@ -10,7 +10,7 @@
 typedef struct ups_core_block {
     const ups_operator_options *options;
     ups_token_grid grid; /* of the tokens that it works on; task NULL: they lie nowhere */
-    int level;           /* how often tokens were merged before */
+    int level;           /* of a core that has several, finest first */
     int index, count;    /* which of how many blocks of the core */
     ups_value condition; /* (B, C) that norms are modulated by, or UPS_NO_VALUE */
     ups_value angles;    /* (B, tokens, width of a head) of rotary places that each sample tells, or UPS_NO_VALUE */

@@ -49,6 +49,14 @@ def test_training_lowers_the_loss_and_neither_threads_nor_a_stop_change_a_byte(r
     assert one == other
 
 
+def test_a_model_is_not_run_with_other_levels_than_it_learnt(runs):
+    config = runs.config("levels", core("{core: unet, depths: [1, 1], merge_above: 8, hidden: 16, heads: 2, mlp_ratio: 2}"))
+    runs.must("train", config, "--set", "operator.steps=2")
+    runs.must("eval", config)
+    for other in (0, 4):
+        one_sentence(runs.run("eval", config, "--set", f"model.operator.merge_above={other}"), "'merge_above' is 8, here it is")
+
+
 def test_where_nothing_attends_rotary_places_are_borders(runs):
     for text, told in ((ON_GRIDS["unet"], "rotary"), (ON_GRIDS["modes"], "borders"), (ON_GRIDS["modes"].replace("core: unet", "core: unet, positions: rotary"), "borders")):
         shown = runs.must("config", "show", runs.config("shown", core(text))).stdout

@@ -341,15 +341,29 @@ def test_new_tasks_may_give_several_frames_at_once(place):
     must("eval", place / "bundled")
 
 
+def test_a_task_may_need_what_no_task_of_the_model_did(place):
+    """Of blocks that mix by size the model has one kind, and the new task needs the other."""
+    core = {"operator": SIZES["operator"] | {"mixing": ["auto"], "attended_tokens": 6, "modes": [4, 2]}}
+    must("train", configuration(place, "few", [DARCY], model=SIZES | core), "-q")
+    must("train", configuration(place, "of-few", [DARCY, BURGERS], model={"from": str(place / "few")}), "-q")
+    of_few, few = tensors(place / "of-few"), tensors(place / "few")
+    assert "operator.blocks.1.spectral.local.weight" in of_few and "operator.blocks.1.spectral.local.weight" not in few
+    must("train", place / "of-few", "--fork", place / "of-few-on", "--set", "model.operator.depth=3", "--set", "operator.steps=2", "-q")
+    assert "operator.blocks.2.mlp.up.weight" in tensors(place / "of-few-on")
+
+
 def test_what_all_tasks_share_is_not_left_random(place, tmp_path):
     path = tmp_path / "model.safetensors"
     must("export", place / "many", "-o", path)
     whole, metadata = load_file(path), safe_open(path, "np").metadata()
     save_file({name: values for name, values in whole.items() if "blocks.1.mlp.down" not in name}, path, metadata)
     started = configuration(place, "lacking", [BURGERS], model={"from": str(path)})
-    one_sentence(ups("train", started, "-q"), "no tensor 'operator.blocks.1.mlp.down", "model.from", "--restart")
+    one_sentence(ups("train", started, "-q"), "no tensor 'operator.blocks.1.mlp.down", "restore the model", "--restart")
     save_file(whole, path, metadata)
     must("train", started, "--restart", "-q")
+    shutil.rmtree(place / "lacking")
+    save_file({name: values for name, values in whole.items() if "time.0" not in name}, path, metadata)
+    one_sentence(ups("train", started, "-q"), "no tensor 'operator.time.0")
     shutil.rmtree(place / "lacking")
 
 

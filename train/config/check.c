@@ -120,12 +120,17 @@ static void check_model(const ups_run_config *config, ups_config_mistakes *mista
     check_frequencies("model.decoder", decoder->frequency_count, mistakes);
 }
 
-/* Of all tasks. */
-static int32_t largest_bundle(const ups_run_config *config) {
-    int32_t largest = 1;
+/* Of all tasks; `key`: which says it. */
+static int32_t largest_bundle(const ups_run_config *config, char key[NAME_BYTES]) {
+    int32_t largest = 0;
     for (unsigned i = 0; i < config->task_count; i++) {
         const int32_t bundle = ups_run_bundle(config, &config->tasks[i]);
-        if (bundle > largest) largest = bundle;
+        if (bundle <= largest) continue;
+        largest = bundle;
+        if (config->tasks[i].bundle > 0)
+            name_task_key(key, i, "bundle");
+        else
+            snprintf(key, NAME_BYTES, "model.operator.bundle");
     }
     return largest;
 }
@@ -222,7 +227,7 @@ static void check_losses(ups_stage of, const ups_training_config *training, ups_
 static void check_grid_training(const ups_run_config *config, ups_config_mistakes *mistakes) {
     const char *const *names = ups_run_loss_names(UPS_STAGE_OPERATOR);
     const ups_loss_config *losses = config->op.training.losses;
-    char key[NAME_BYTES];
+    char key[NAME_BYTES], bundle[NAME_BYTES] = "";
     for (int i = UPS_OPERATOR_DECODED; i <= UPS_OPERATOR_BOUNDARY; i++) {
         if (losses[i].weight <= 0) continue;
         name_key(key, "operator.losses", names[i]);
@@ -243,8 +248,9 @@ static void check_grid_training(const ups_run_config *config, ups_config_mistake
         disagree(mistakes, "operator.augment", WITH("model.tokens"),
                  "shift moves windows by whole tokens, and needs model.tokens: grid");
     }
-    if (losses[UPS_OPERATOR_SEMIGROUP].weight > 0 && (config->model.core.history > 1 || largest_bundle(config) > 1)) {
-        disagree(mistakes, "operator.losses.semigroup", WITH("model.operator.history", "model.operator.bundle"),
+    if (losses[UPS_OPERATOR_SEMIGROUP].weight > 0 &&
+        (config->model.core.history > 1 || largest_bundle(config, bundle) > 1)) {
+        disagree(mistakes, "operator.losses.semigroup", WITH("model.operator.history", bundle),
                  "the loss is of an operator that reads one frame and gives one; leave history and bundle 1");
     }
     if (losses[UPS_OPERATOR_SEMIGROUP].weight > 0 && ups_run_on_grid(config) && !config->model.core.condition) {
@@ -387,7 +393,8 @@ static void check_sampling(const ups_run_config *config, ups_config_mistakes *mi
 /* Every step that the rollout losses look at is a term of the objective; their lengths grow. */
 static void check_rollouts(const ups_run_config *config, ups_config_mistakes *mistakes) {
     const ups_operator_stage_config *op = &config->op;
-    const int64_t bundle = largest_bundle(config);
+    char key[NAME_BYTES] = "";
+    const int64_t bundle = largest_bundle(config, key);
     bool rolls_out = op->training.losses[UPS_OPERATOR_ROLLOUT].weight > 0 ||
                      op->training.losses[UPS_OPERATOR_ROLLOUT_RELATIVE].weight > 0 ||
                      op->training.losses[UPS_OPERATOR_ROLLOUT_DECODED].weight > 0;
@@ -405,9 +412,9 @@ static void check_rollouts(const ups_run_config *config, ups_config_mistakes *mi
         break;
     }
     if (!rolls_out || op->rollout_steps * bundle <= UPS_MAX_ROLLOUT_STEPS) return;
-    disagree(mistakes, "operator.rollout_steps", WITH("model.operator.bundle"),
-             "%lld applications of %lld steps each (bundle) are %lld; rollout losses look at %d at most",
-             (long long)op->rollout_steps, (long long)bundle, (long long)(op->rollout_steps * bundle),
+    disagree(mistakes, "operator.rollout_steps", WITH(key),
+             "%lld applications of %lld steps each (%s) are %lld; rollout losses look at %d at most",
+             (long long)op->rollout_steps, (long long)bundle, key, (long long)(op->rollout_steps * bundle),
              UPS_MAX_ROLLOUT_STEPS);
 }
 

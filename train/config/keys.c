@@ -231,7 +231,7 @@ static const ups_config_key task_keys[] = {
              LIST(ups_task_config, strides, stride_count, 0, UPS_MAX_STRIDES)),
     TASK_KEY(INT32, "bundle", bundle, "0", 0, UPS_MAX_BUNDLE,
              "frames that an application of the operator gives for this task; 0: model.operator.bundle; more than 1 "
-             "with tokens: grid"),
+             "needs model.tokens: grid"),
     TASK_KEY(INT64, "segment", segment, "0", 0, MANY,
              "cuts trajectories into segments of so many frames, each a sample of its own: long ones, and those of "
              "different lengths; 0: they stay whole"),
@@ -305,7 +305,8 @@ static const ups_config_key model_keys[] = {
             "blocks of the core unet on each level, finest first; but for the last one, as many again on the way up",
             LIST(ups_run_config, model.core.depths, model.core.depth_count, 1, UPS_MAX_LEVELS)),
         KEY(INT64, "merge_above", model.core.merge_above, "0", 0, MANY,
-            "of the core unet: a level merges its tokens in pairs along each axis where they are more; 0: each does"),
+            "of the core unet: a level of at most so many tokens hands them on as they are, and does not merge them in "
+            "pairs; 0: every level merges"),
         KEY(INT64, "heads", model.core.heads, "8", 1, 1024, "attention heads; divides hidden"),
         KEY(DOUBLE, "mlp_ratio", model.core.mlp_ratio, "4", 0.1, 64, "MLP width over hidden"),
         KEY(DOUBLE, "drop_path", model.core.drop_path, "0", 0, 0.9,
@@ -316,8 +317,8 @@ static const ups_config_key model_keys[] = {
             "modes of many, for each task by itself; []: all do what the core does by itself",
             .choices = mixings, LIST(ups_run_config, model.core.mixing, model.core.mixing_count, 0, UPS_MAX_TURNS)),
         KEY(INT64, "attended_tokens", model.core.attended_tokens, "256", 0, MANY,
-            "with mixing: [auto]: how many tokens blocks attend to, at most; of more they mix Fourier modes; in a "
-            "U-Net those of its level count"),
+            "with mixing: [auto]: how many tokens blocks attend to, at most; of more they mix Fourier modes, but for "
+            "tokens on no regular grid; in a U-Net those of its level count"),
         KEY(CHOICE, "attention", model.core.attention, "standard", 0, 0,
             "over all tokens, by groups of 32 features that share weights, or over tokens of a window of the token "
             "grid, "

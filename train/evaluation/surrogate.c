@@ -155,7 +155,8 @@ static ups_status check_steps(const ups_run_config *config, const ups_task *task
     if (!several) return UPS_OK;
     return ups_fail(error, UPS_ERR_ARGUMENT,
                     "%s: task %s: trajectories of %lld frames have %lld step%s of a stride of %lld, but the operator "
-                    "reads %d frames and gives %d at once (model.operator.history and bundle); it needs files with at "
+                    "reads %d frames and gives %d at once (model.operator.history, and bundle of the task or of "
+                    "model.operator); it needs files with at "
                     "least %lld frames a trajectory",
                     task->source->files[0], task->name, (long long)task->geometry.times,
                     (long long)ups_task_steps(task), ups_task_steps(task) == 1 ? "" : "s",

@@ -67,6 +67,15 @@ static json_t *describe_fields(const ups_task *task) {
     return fields;
 }
 
+/* Keys that change nothing are not told: readers of earlier versions do not know them. */
+static void leave_out_what_says_nothing(json_t *core, const ups_run_config *config) {
+    bool chooses = false;
+    for (unsigned m = 0; m < config->model.core.mixing_count; m++)
+        chooses |= config->model.core.mixing[m] == UPS_MIXING_AUTO;
+    if (!chooses) json_object_del(core, "attended_tokens");
+    if (config->model.core.merge_above == 0) json_object_del(core, "merge_above");
+}
+
 /* Of the configuration what graphs depend on: nothing of paths, threads or training. */
 static json_t *describe_config(const ups_run_config *config) {
     static const char *const of_task[] = {"name", "patch", "stride", "strides"};
@@ -81,6 +90,7 @@ static json_t *describe_config(const ups_run_config *config) {
         json_array_append_new(tasks, kept);
     }
     json_object_del(json_object_get(all, "model"), "from");
+    leave_out_what_says_nothing(json_object_get(json_object_get(all, "model"), "operator"), config);
     json_t *described = json_pack("{s:O?, s:O?, s:o}", "model", json_object_get(all, "model"), "precision",
                                   json_object_get(all, "precision"), "tasks", tasks);
     json_decref(all);

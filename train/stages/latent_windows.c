@@ -297,9 +297,10 @@ static ups_status check_window(const ups_latent_windows *w, int index, int varia
                         (long long)stride, (long long)task->geometry.times, remedy);
     return ups_fail(error, UPS_ERR_CONFIG,
                     "task %s: trajectories of %lld frames (%lld at a stride of %lld) are shorter than a window of "
-                    "%d + %d frames; lower model.operator.history or model.operator.bundle%s",
+                    "%d + %d frames; lower model.operator.history or %s%s",
                     task->name, (long long)task->geometry.times, (long long)available, (long long)stride,
-                    options.history, options.bundle, remedy);
+                    options.history, options.bundle,
+                    task->config->bundle > 0 ? "the task's bundle" : "model.operator.bundle", remedy);
 }
 
 ups_status ups_latent_windows_check(const ups_latent_windows *w, ups_error *error) {

@@ -2,10 +2,13 @@
  * run that `--fork` was given. Of a parameter by the same name its values are taken; what the file lacks stays as it
  * was initialised, and so does what the data at hand keep the same (model.operator.conserve), which others may not. Two
  * weights of the operator have columns that belong to tasks: these go by the tasks' names. */
+#include "train/config/given.h"
+#include "base/config/as_json.h"
 #include "base/files.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "model/parameters/safetensors.h"
+#include "train/config/load.h"
 #include "train/stages/training/parts.h"
 #include "train/state.h"
 #include <math.h>
@@ -22,6 +25,7 @@ typedef struct given {
     json_t *tasks;    /* names of those that the model was trained on, in the order of its columns */
     float *host;      /* a parameter's values */
     bool *taken;      /* of each parameter, by index */
+    bool whole;       /* the file should hold all that tasks share */
     int64_t elements; /* that were taken */
 } given;
 
@@ -115,17 +119,53 @@ static bool begins_with(const char *name, const char *start) {
     return strncmp(name, start, strlen(start)) == 0;
 }
 
-/* The model that model.from names has this one's sizes. What all tasks share is absent from it only where it is about
- * what no task of that model had: time, parameters, borders, as many axes. A fork may be another model. */
+/* What the operator of a model may lack which has this one's blocks: what it was told nothing of, since none of its
+ * tasks had borders, parameters or as many axes; and, of a block that does one or the other as tasks have few or many
+ * tokens, what none of them had done: all of it, then. */
+static bool may_lack(const given *g, const char *name) {
+    static const char *const mixers[] = {".attention.", ".spectral."};
+    if (begins_with(name, "operator.condition.boundary") || begins_with(name, "operator.condition.parameters"))
+        return true;
+    if (is_of_grid_axes(name)) return true;
+    for (size_t m = 0; m < sizeof mixers / sizeof *mixers; m++) {
+        const char *found = begins_with(name, "operator.blocks.") ? strstr(name, mixers[m]) : NULL;
+        if (!found) continue;
+        char whole[512];
+        snprintf(whole, sizeof whole, "%.*s", (int)(found - name + (ptrdiff_t)strlen(mixers[m])), name);
+        bool some = false;
+        for (int32_t i = 0; i < ups_safetensors_count(g->file); i++)
+            some |= begins_with(ups_safetensors_get(g->file, i)->name, whole);
+        return !some;
+    }
+    return false;
+}
+
+/* Whether the file tells of an operator of these blocks; a fork may begin with one of others. */
+static bool has_these_blocks(const given *g) {
+    static const char *const shaping[] = {"core",    "hidden",    "depth",     "depths",      "mixing",   "heads",
+                                          "qk_norm", "attention", "positions", "convolution", "condition"};
+    const char *text = ups_safetensors_metadata(g->file, UPS_TOLD_CONFIG);
+    json_t *told = text ? json_loads(text, 0, NULL) : NULL;
+    json_t *all = ups_config_as_json(&ups_run_schema, g->training->config);
+    const json_t *there = json_object_get(json_object_get(told, "model"), "operator");
+    const json_t *here = json_object_get(json_object_get(all, "model"), "operator");
+    bool same = there && here;
+    for (size_t k = 0; k < sizeof shaping / sizeof *shaping && same; k++)
+        same = json_equal(json_object_get(there, shaping[k]), json_object_get(here, shaping[k]));
+    json_decref(told);
+    json_decref(all);
+    return same;
+}
+
+/* Of what all tasks share nothing is to stay random unnoticed. */
 static ups_status check_absence(const given *g, const ups_parameter *parameter, ups_error *error) {
-    const char *name = parameter->name;
-    if (!g->training->config->model.from[0] || owner_of(g, parameter) || !begins_with(name, "operator.") ||
-        begins_with(name, "operator.condition.") || begins_with(name, "operator.time.") || is_of_grid_axes(name))
+    if (!g->whole || parameter->init.fixed || owner_of(g, parameter) || !begins_with(parameter->name, "operator.") ||
+        may_lack(g, parameter->name))
         return UPS_OK;
     return ups_fail(error, UPS_ERR_FORMAT,
-                    "%s: there is no tensor '%s' in it; restore the model that model.from names (%s), and begin anew "
-                    "with --restart",
-                    g->path, name, g->training->config->model.from);
+                    "%s: there is no tensor '%s' in it; restore the model that this one was to begin as, and begin "
+                    "anew with --restart",
+                    g->path, parameter->name);
 }
 
 /* operator.TASK.kept: which means stay the same. */
@@ -201,6 +241,7 @@ static ups_status take_all(given *g, ups_error *error) {
     json_t *op = text ? json_loads(text, 0, NULL) : NULL;
     g->tasks = json_incref(json_object_get(op, "tasks"));
     json_decref(op);
+    g->whole = has_these_blocks(g);
     for (int32_t i = 0; i < count; i++) UPS_TRY(take_parameter(g, i, error));
     UPS_TRY(ups_parameters_refresh(parameters, error));
     tell(g);
