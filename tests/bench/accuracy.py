@@ -28,7 +28,7 @@ import h5py
 LINE = dict(resolution=256, steps=41, train=1000, test=100, weight=4, patch=4, core="stack", hidden=64, modes=33, convolution=5, batch=8, bundle=1, spectral=0.1, mixing="[]", merge_above=0)
 PLANE = dict(resolution=64, steps=21, train=500, test=50, weight=1, patch=2, core="spectral", hidden=48, modes=12, convolution=3, batch=4, bundle=1, spectral=0.1, mixing="[]", merge_above=0)
 BOX = dict(resolution=32, steps=21, train=100, test=10, weight=1, patch=4, core="unet", hidden=64, modes=4, convolution=3, batch=4, bundle=1, spectral=0, mixing="[]", merge_above=0)
-TOGETHER = dict(core="unet", hidden=64, modes="33, 12", convolution=3, batch=4, bundle=1, spectral=0.1, mixing="[auto]", merge_above=64)
+TOGETHER = dict(core="stack", hidden=64, modes="33, 12", convolution=3, batch=4, bundle=1, spectral=0.1, mixing="[auto]", merge_above=0)
 # name: solver, values of its parameter (a file each), fixed parameters, sizes
 TASKS = {
     "advection": ("advection1d", "beta", (0.1, 0.4, 1, 2, 4), {}, dict(LINE, bundle=4)),  # waves that travel unchanged: fewer, longer steps

@@ -348,7 +348,7 @@ def test_tasks_with_few_tokens_are_attended_to_beside_others_with_many(scratch):
     must("datagen", "diffreact2d", "-o", many, "--samples", 8, "--resolution", 64, "--steps", 3)
     must("config", "init", few, many, "-o", path)
     operator = as_python(path)["model"]["operator"]
-    assert (operator["core"], operator["mixing"], operator["merge_above"], operator["heads"]) == ("unet", ["auto"], 128, 2)
+    assert (operator["core"], operator["mixing"], operator["heads"]) == ("stack", ["auto"], 2)
     must("train", path, "--set", f"output={scratch}/both", "--quiet", *STEPS)
     with open(f"{scratch}/both/operator.safetensors", "rb") as file:
         names = json.loads(file.read(int.from_bytes(file.read(8), "little")))

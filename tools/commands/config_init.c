@@ -393,8 +393,8 @@ static bool any_within(const survey *s, int64_t low, int64_t high) {
     return any;
 }
 
-/* Whether blocks mix modes of tasks with many tokens and attend in those with few: then each task has what suits it, in
- * a U-Net whose levels merge many tokens and leave few as they are ("One model for all nine tasks"). */
+/* Whether blocks mix modes of tasks with many tokens and attend in those with few: then each task has what suits it
+ * ("One model for all nine tasks"). */
 static bool mix_by_size(const survey *s) {
     return strcmp(choose_core(s), "spectral") == 0 && any_within(s, 1, UPS_ATTENDED_TOKENS) &&
            any_within(s, UPS_ATTENDED_TOKENS + 1, INT64_MAX);
@@ -403,7 +403,7 @@ static bool mix_by_size(const survey *s) {
 static void add_core(const survey *s, ups_yaml *core, const model_size *size) {
     enum { HEAD = 32 };
     const bool mixed = mix_by_size(s);
-    const char *name = mixed ? "unet" : choose_core(s);
+    const char *name = mixed ? "stack" : choose_core(s);
     const bool unet = strcmp(name, "unet") == 0;
     set_plain(s->arena, core, "core", name);
     set_number(s->arena, core, "hidden", size->hidden);
