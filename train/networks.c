@@ -114,6 +114,7 @@ ups_operator_options ups_run_core(const ups_run_config *config) {
     options.positions = core->positions;
     options.mixing_count = (int)core->mixing_count;
     for (int m = 0; m < options.mixing_count; m++) options.mixing[m] = core->mixing[m];
+    for (unsigned h = 0; h < core->task_specific_count; h++) options.task_specific[core->task_specific[h]] = true;
     options.attended_tokens = core->attended_tokens;
     options.merge_above = core->merge_above;
     options.convolution = (int)core->convolution;
@@ -400,6 +401,11 @@ static void describe_core(const ups_operator_options *options, json_t *op) {
         if (ups_core_may_choose(options))
             json_object_set_new(op, "attended_tokens", json_integer(options->attended_tokens));
     }
+    static const char *const halves[] = {"none", "mixing", "mlp", "mixing and mlp"};
+    if (options->grid.task)
+        json_object_set_new(
+            op, "task_specific",
+            json_string(halves[options->task_specific[UPS_HALF_MIXING] + 2 * options->task_specific[UPS_HALF_MLP]]));
     static const char *const attentions[] = {NULL, "channel_separated", "window"};
     static const char *const positions[] = {"borders", "none", "learned", "rotary"};
     if (options->attention != UPS_ATTENTION_STANDARD)

@@ -137,6 +137,11 @@ static ups_status check_grid(const ups_operator_options *o, const ups_core_class
                         "operator: positions are those of a grid of tokens; set model.tokens: grid, or leave "
                         "model.operator.positions out");
     }
+    if (o->task_specific[UPS_HALF_MIXING] || o->task_specific[UPS_HALF_MLP]) {
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "operator: task_specific works on a grid of tokens; set model.tokens: grid, or "
+                        "model.operator.task_specific: []");
+    }
     if (o->convolution > 0) {
         return ups_fail(error, UPS_ERR_CONFIG,
                         "operator: convolution works on a grid of tokens; set model.tokens: grid, or "

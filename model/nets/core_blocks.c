@@ -22,10 +22,19 @@ static ups_value convolve(ups_graph *g, const char *prefix, const ups_core_block
     return ups_depthwise(g, x, weight, grid->dims, grid->cells, o->convolution, grid->periodic);
 }
 
+/* PREFIX.blocks.INDEX, where tasks share this half of the block; otherwise PREFIX.TASK.blocks.INDEX. */
+static void name_half(char name[UPS_BLOCK_NAME], const char *prefix, const ups_core_block *block, ups_block_half half) {
+    const ups_operator_options *o = block->options;
+    if (o->task_specific[half])
+        snprintf(name, UPS_BLOCK_NAME, "%s.%s.blocks.%d", prefix, o->grid.task, block->index);
+    else
+        snprintf(name, UPS_BLOCK_NAME, "%s.blocks.%d", prefix, block->index);
+}
+
 ups_value ups_core_block_build(ups_graph *g, const char *prefix, const ups_core_block *block, ups_value x) {
     const ups_operator_options *o = block->options;
-    char name[64];
-    snprintf(name, sizeof name, "%s.blocks.%d", prefix, block->index);
+    char name[UPS_BLOCK_NAME];
+    name_half(name, prefix, block, UPS_HALF_MIXING);
     const ups_block_options rest = {.mlp_ratio = o->mlp_ratio,
                                     .drop_path = drop_path_of(block),
                                     .condition = block->condition,
@@ -38,6 +47,7 @@ ups_value ups_core_block_build(ups_graph *g, const char *prefix, const ups_core_
     if (o->convolution > 0) mixed = ups_add(g, mixed, convolve(g, name, block, normed));
     ups_graph_scope(g, "%s", name);
     x = ups_residual(g, x, mixed, UPS_NO_VALUE, rest.drop_path, rest.layer);
+    name_half(name, prefix, block, UPS_HALF_MLP);
     x = ups_block_mlp(g, name, &rest, x);
     ups_graph_end_block(g);
     return x;

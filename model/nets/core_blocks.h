@@ -7,6 +7,8 @@
 #include "model/nets/core.h"
 #include "model/ops.h"
 
+enum { UPS_BLOCK_NAME = 192 }; /* bytes */
+
 typedef struct ups_core_block {
     const ups_operator_options *options;
     ups_token_grid grid; /* of the tokens that it works on; task NULL: they lie nowhere */
@@ -17,7 +19,8 @@ typedef struct ups_core_block {
     uint32_t layer;      /* separates random streams: the block uses `layer` and `layer` + 1 */
 } ups_core_block;
 
-/* x (B, tokens, hidden) float32 through the block, whose parameters are PREFIX.blocks.INDEX.…. */
+/* x (B, tokens, hidden) float32 through the block, whose parameters are PREFIX.blocks.INDEX.…, or, of halves that
+ * the options make task-specific, PREFIX.TASK.blocks.INDEX.…. */
 ups_value ups_core_block_build(ups_graph *graph, const char *prefix, const ups_core_block *block, ups_value x);
 
 /* All blocks of the options, one after the other: the `build` of cores that do nothing else (core.h). */

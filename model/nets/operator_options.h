@@ -59,6 +59,9 @@ typedef enum ups_positions {
 
 enum { UPS_ATTENDED_TOKENS = 256 }; /* unless said otherwise */
 
+/* The halves of a block, each with its norm. */
+typedef enum ups_block_half { UPS_HALF_MIXING, UPS_HALF_MLP, UPS_HALF_COUNT } ups_block_half;
+
 enum { UPS_MAX_TURNS = 8, UPS_MAX_LEVELS = 8, UPS_GROUP_WIDTH = 32 /* features, of channel-separated attention */ };
 
 typedef struct ups_operator_options {
@@ -70,9 +73,10 @@ typedef struct ups_operator_options {
     float mlp_ratio;
     float drop_path; /* of the last block; rises linearly from 0 at the first */
     bool qk_norm;
-    ups_mixing mixing[UPS_MAX_TURNS]; /* of the core's blocks in turn */
-    int mixing_count;                 /* 0: all do what the core does by itself */
-    int64_t attended_tokens;          /* that a block with `auto` attends to, at most; in a U-Net, of its level */
+    ups_mixing mixing[UPS_MAX_TURNS];   /* of the core's blocks in turn */
+    int mixing_count;                   /* 0: all do what the core does by itself */
+    bool task_specific[UPS_HALF_COUNT]; /* on a grid: halves of blocks that each task has weights of its own for */
+    int64_t attended_tokens;            /* that a block with `auto` attends to, at most; in a U-Net, of its level */
     ups_attention_kind attention;
     int64_t window[3]; /* cells an axis, by the number of grid axes, as `modes` */
     ups_positions positions;

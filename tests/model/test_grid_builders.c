@@ -110,6 +110,33 @@ CLAIM(mixing_by_size_attends_to_few_tokens_and_takes_modes_of_many) {
     }
 }
 
+CLAIM(a_half_of_the_blocks_that_is_a_task_s_own_is_named_after_it) {
+    static const char *const parts[] = {"attention.qkv.weight", "attention.norm.bias", "convolution.1d.weight",
+                                        "mlp.norm.weight", "mlp.down.bias"};
+    for (int which = 0; which < 4; which++) {
+        model m = begin(UPS_F32);
+        ups_operator_options o = on_grid(1, 8, 1, true);
+        o.core = "stack";
+        o.convolution = 3;
+        o.task_specific[UPS_HALF_MIXING] = which & 1;
+        o.task_specific[UPS_HALF_MLP] = which & 2;
+        ok(ups_operator_check(&o, &failure));
+        advanced(&m, &o);
+        for (size_t p = 0; p < sizeof parts / sizeof *parts; p++) {
+            char own[80], shared[80];
+            snprintf(own, sizeof own, "operator.wave.blocks.1.%s", parts[p]);
+            snprintf(shared, sizeof shared, "operator.blocks.1.%s", parts[p]);
+            const bool specific = o.task_specific[strncmp(parts[p], "mlp", 3) == 0 ? UPS_HALF_MLP : UPS_HALF_MIXING];
+            assert_int_equal(ups_parameters_find(m.parameters, own) >= 0, specific);
+            assert_int_equal(ups_parameters_find(m.parameters, shared) >= 0, !specific);
+        }
+        end(m);
+    }
+    ups_operator_options o = ups_operator_defaults();
+    o.task_specific[UPS_HALF_MLP] = true;
+    assert_int_equal(ups_operator_check(&o, &failure), UPS_ERR_CONFIG);
+}
+
 CLAIM(an_untrained_operator_on_a_grid_is_persistence) {
     model m = begin(UPS_F32);
     ups_operator_options o = on_grid(1, 12, 1, false);

@@ -19,6 +19,8 @@ ON_GRIDS = {
     "convolution": "{core: spectral, hidden: 16, depth: 2, mlp_ratio: 2, drop_path: 0.1, modes: [8, 4], convolution: 5}",
     "turns": "{core: stack, mixing: [spectral, attention], hidden: 16, depth: 2, heads: 2, mlp_ratio: 2, drop_path: 0.1, modes: [8, 4], convolution: 3}",
     "auto": "{core: stack, mixing: [auto], attended_tokens: 16, hidden: 16, depth: 2, heads: 2, mlp_ratio: 2, drop_path: 0.1, modes: [8, 4]}",
+    "own": "{core: stack, mixing: [auto], task_specific: [mlp], attended_tokens: 16, hidden: 16, depth: 2, heads: 2, mlp_ratio: 2, drop_path: 0.1, modes: [8, 4]}",
+    "own_unet": "{core: unet, task_specific: [mixing, mlp], depths: [1, 1], hidden: 16, heads: 2, mlp_ratio: 2, drop_path: 0.1, convolution: 3}",
     "groups": "{core: stack, attention: channel_separated, positions: rotary, hidden: 64, depth: 1, heads: 4, mlp_ratio: 1, drop_path: 0}",
     "windows": "{core: stack, attention: window, window: [4, 2], hidden: 16, depth: 2, heads: 2, mlp_ratio: 2, drop_path: 0.1}",
     "places": "{core: stack, positions: learned, hidden: 16, depth: 1, heads: 2, mlp_ratio: 2, drop_path: 0}",
@@ -55,6 +57,15 @@ def test_a_model_is_not_run_with_other_levels_than_it_learnt(runs):
     runs.must("eval", config)
     for other in (0, 4):
         one_sentence(runs.run("eval", config, "--set", f"model.operator.merge_above={other}"), "'merge_above' is 8, here it is")
+
+
+def test_a_model_is_not_run_with_other_blocks_of_its_tasks_own(runs):
+    config = runs.config("owners", core(ON_GRIDS["own"]))
+    runs.must("train", config, "--set", "operator.steps=2")
+    one_sentence(runs.run("eval", config, "--set", "model.operator.task_specific=[]"), "'task_specific' is \"mlp\", here it is \"none\"")
+    shared = runs.config("sharers", core(ON_GRIDS["auto"]))
+    runs.must("train", shared, "--set", "operator.steps=2")
+    one_sentence(runs.run("eval", shared, "--set", "model.operator.task_specific=[mixing]"), "'task_specific' is \"none\", here it is \"mixing\"")
 
 
 def test_where_nothing_attends_rotary_places_are_borders(runs):
@@ -96,6 +107,8 @@ def test_a_unet_works_on_a_fixed_number_of_tokens(runs):
     (["model.operator.convolution=4"], ("convolution", "0, 3, 5 or 7")),
     (["model.operator.attention=window"], ("attention", "tokens: grid")),
     (["model.operator.positions=learned"], ("positions", "tokens: grid")),
+    (["model.operator.task_specific=[mlp]"], ("task_specific", "tokens: grid")),
+    (["model.tokens=grid", "model.operator.task_specific=[norms]"], ("task_specific", "mixing or mlp")),
     (["model.operator.attention=channel_separated"], ("channel_separated", "multiple of 32")),
     (["model.tokens=grid", "model.operator.core=spectral", "model.operator.attention=window"], ("attention", "[spectral, attention]")),
     (["model.tokens=grid", "model.operator.positions=rotary", "model.operator.heads=16"], ("positions", "even")),

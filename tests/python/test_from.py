@@ -367,6 +367,43 @@ def test_what_all_tasks_share_is_not_left_random(place, tmp_path):
     shutil.rmtree(place / "lacking")
 
 
+OWN = SIZES | {"operator": SIZES["operator"] | {"task_specific": ["mlp"]}}
+
+
+def test_blocks_of_a_task_s_own_begin_as_those_that_tasks_share(place):
+    tasks = [DARCY, advection("slow_beta0.1.hdf5", "slow_beta0.4.hdf5")]
+    must("train", configuration(place, "parted", tasks, model={"from": str(place / "many"), "operator": {"task_specific": ["mlp"]}}, operator={"steps": 0}), "-q")
+    old, new = tensors(place / "many"), tensors(place / "parted")
+    for name, values in new.items():
+        shared = re.sub(r"operator\.(darcy|advection)\.blocks", "operator.blocks", name)
+        np.testing.assert_array_equal(values[:, ::-1] if name == TASK_COLUMNS else values, old[shared], err_msg=name)
+    assert "operator.darcy.blocks.1.mlp.norm.weight" in new and "operator.blocks.1.mlp.up.weight" not in new
+    assert errors(place / "parted") == errors(place / "many")
+    must("train", place / "parted", "--fork", place / "parted-on", "--set", "operator.steps=20", "-q")
+    on = tensors(place / "parted-on")
+    assert not np.array_equal(on["operator.darcy.blocks.0.mlp.up.weight"], on["operator.advection.blocks.0.mlp.up.weight"])
+
+
+def test_blocks_of_a_new_task_s_own_begin_as_those_of_the_task_it_is_most_like(place, tmp_path):
+    must("train", configuration(place, "owners", [DARCY, advection("slow_beta0.1.hdf5", "slow_beta0.4.hdf5")], model=OWN), "-q")
+    started = configuration(place, "owner", [DARCY, BURGERS], model={"from": str(place / "owners")}, operator={"steps": 0})
+    said = must("train", started, "-q").stderr
+    assert "new to it: burgers (its own blocks begin as those of advection)" in said, said
+    old, new = tensors(place / "owners"), tensors(place / "owner")
+    for name in (name for name in new if ".blocks." in name):
+        np.testing.assert_array_equal(new[name], old[name.replace(".burgers.", ".advection.")], err_msg=name)
+    assert "operator.burgers.blocks.1.mlp.down.bias" in new and "operator.blocks.1.attention.qkv.weight" in new
+    one_sentence(ups("config", "check", configuration(place, "owned", [BURGERS], model={"from": str(place / "owners"), "operator": {"task_specific": []}})), "task_specific", "in the model")
+    path = tmp_path / "model.safetensors"
+    must("export", place / "owners", "-o", path)
+    whole, told_of = load_file(path), safe_open(path, "np").metadata()
+    for task in ("darcy", "advection"):  # that goes on, and that a new one is like
+        save_file({name: values for name, values in whole.items() if name != f"operator.{task}.blocks.1.mlp.up.bias"}, path, told_of)
+        lacking = configuration(place, "lacking", [DARCY, BURGERS], model={"from": str(path)})
+        one_sentence(ups("train", lacking, "-q"), rf"no tensor 'operator.{'darcy' if task == 'darcy' else 'burgers'}.blocks.1.mlp.up.bias'", "restore the model")
+        shutil.rmtree(place / "lacking")
+
+
 @pytest.mark.parametrize("damage, parts", [
     (lambda path: path.write_bytes(path.read_bytes()[:-10]), ["safetensors"]),
     (lambda path: path.write_bytes(b"\0" * 100), ["safetensors"]),

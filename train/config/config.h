@@ -129,6 +129,8 @@ typedef struct ups_core_config {
     bool qk_norm, condition, boundary, conserve;
     ups_mixing *mixing; /* of the core's blocks in turn */
     unsigned mixing_count;
+    ups_block_half *task_specific; /* halves of blocks that each task has weights of its own for */
+    unsigned task_specific_count;
     int64_t attended_tokens; /* by blocks whose mixing is auto */
     int64_t merge_above;     /* of the core unet: tokens of a level that are not merged for the next, at most */
     ups_attention_kind attention;

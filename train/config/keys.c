@@ -18,6 +18,7 @@ static const char *const poolings[] = {"average", "queries", NULL};
 static const char *const update_norms[] = {"layer_norm", "none", NULL};
 static const char *const residuals[] = {"float32", "half", NULL};
 static const char *const mixings[] = {"attention", "spectral", "auto", NULL};
+static const char *const halves[] = {"mixing", "mlp", NULL};
 static const char *const attentions[] = {"standard", "channel_separated", "window", NULL};
 static const char *const positions[] = {"borders", "none", "learned", "rotary", NULL};
 static const char *const codecs[] = {"latent", "portable", NULL};
@@ -319,6 +320,11 @@ static const ups_config_key model_keys[] = {
         KEY(INT64, "attended_tokens", model.core.attended_tokens, "256", 0, MANY,
             "with mixing: [auto]: how many tokens blocks attend to, at most; of more they mix Fourier modes, but for "
             "tokens on no regular grid; in a U-Net those of its level count"),
+        KEY(CHOICE, "task_specific", model.core.task_specific, "[]", 0, 0,
+            "with tokens: grid: what each task has weights of its own for in every block: mlp, mixing; a step costs "
+            "the same; []: tasks share all of it",
+            .choices = halves,
+            LIST(ups_run_config, model.core.task_specific, model.core.task_specific_count, 0, UPS_HALF_COUNT)),
         KEY(CHOICE, "attention", model.core.attention, "standard", 0, 0,
             "over all tokens, by groups of 32 features that share weights, or over tokens of a window of the token "
             "grid, "

@@ -59,7 +59,7 @@ static void write_value(const json_t *value, char *text, size_t bytes) {
 /* What a model has that does not tell of a key: what all had before there was a choice. NULL: that is not known. */
 static const char *unless_told(const char *key) {
     static const char *const known[][2] = {
-        {"bound", "0"}, {"between", "0"}, {"positions", "borders"}, {"merge_above", "0"}};
+        {"bound", "0"}, {"between", "0"}, {"positions", "borders"}, {"merge_above", "0"}, {"task_specific", "none"}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(key, known[i][0]) == 0) return known[i][1];
     return NULL;

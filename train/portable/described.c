@@ -73,6 +73,7 @@ static void leave_out_what_says_nothing(json_t *core, const ups_run_config *conf
     for (unsigned m = 0; m < config->model.core.mixing_count; m++)
         chooses |= config->model.core.mixing[m] == UPS_MIXING_AUTO;
     if (!chooses) json_object_del(core, "attended_tokens");
+    if (config->model.core.task_specific_count == 0) json_object_del(core, "task_specific");
     if (config->model.core.merge_above == 0) json_object_del(core, "merge_above");
 }
 
@@ -348,14 +349,20 @@ static ups_status read_config(const char *path, const char *text, ups_run_config
     return status;
 }
 
+json_t *ups_described_fields(const ups_safetensors *file, const char *task) {
+    char key[128];
+    fields_key(task, key);
+    const char *text = ups_safetensors_metadata(file, key);
+    return text ? json_loads(text, 0, NULL) : NULL;
+}
+
 static ups_status open_source(const ups_safetensors *file, const char *path, const ups_described_use *use,
                               const ups_run_config *config, int index, ups_described_task *described,
                               ups_source **source, ups_error *error) {
     const ups_task_config *task = &config->tasks[index];
     char key[128];
     fields_key(task->name, key);
-    const char *text = ups_safetensors_metadata(file, key);
-    json_t *fields = text ? json_loads(text, 0, NULL) : NULL, *parameters = NULL;
+    json_t *fields = ups_described_fields(file, task->name), *parameters = NULL;
     const char *fault = fields ? find_fault(fields, task, MOST_FRAMES / config->task_count) : key;
     ups_status status = fault ? fail_to_fit(path, task->name, fault, error) : UPS_OK;
     if (status == UPS_OK && use && use->task == index && use->points[0] > 0) {

@@ -11,6 +11,7 @@
 #define UPS_TRAIN_PORTABLE_DESCRIBED_H
 
 #include "base/json.h"
+#include "model/parameters/safetensors.h"
 #include "train/data/tasks.h"
 
 /* A new reference, an object of texts; NULL when out of memory. */
@@ -18,6 +19,9 @@ json_t *ups_described_tell(const ups_run_config *config, const ups_tasks *tasks)
 
 /* Whether the file of an operator tells all that is needed. */
 ups_status ups_described_is_told(const char *op, bool *told, ups_error *error);
+
+/* What it tells of a task's fields, a new reference; NULL: nothing. */
+json_t *ups_described_fields(const ups_safetensors *file, const char *task);
 
 /* One task, used otherwise than it was described. */
 typedef struct ups_described_use {

@@ -1,7 +1,9 @@
 /* The weights that a stage begins with where they are not random: those of the model that model.from names, or of the
  * run that `--fork` was given. Of a parameter by the same name its values are taken; what the file lacks stays as it
  * was initialised, and so does what the data at hand keep the same (model.operator.conserve), which others may not. Two
- * weights of the operator have columns that belong to tasks: these go by the tasks' names. */
+ * weights of the operator have columns that belong to tasks: these go by the tasks' names. Halves of blocks that are a
+ * task's own (model.operator.task_specific) begin as those that all tasks of the file share, where it has none of a
+ * task's own, and those of a new task as those of the file's task that it is most like. */
 #include "train/config/given.h"
 #include "base/config/as_json.h"
 #include "base/files.h"
@@ -9,6 +11,7 @@
 #include "base/log.h"
 #include "model/parameters/safetensors.h"
 #include "train/config/load.h"
+#include "train/portable/described.h"
 #include "train/stages/training/parts.h"
 #include "train/state.h"
 #include <math.h>
@@ -22,12 +25,28 @@ typedef struct given {
     ups_stage_training *training;
     const char *path;
     ups_safetensors *file;
-    json_t *tasks;    /* names of those that the model was trained on, in the order of its columns */
-    float *host;      /* a parameter's values */
-    bool *taken;      /* of each parameter, by index */
-    bool whole;       /* the file should hold all that tasks share */
-    int64_t elements; /* that were taken */
+    json_t *tasks;     /* names of those that the model was trained on, in the order of its columns */
+    float *host;       /* a parameter's values */
+    bool *taken;       /* of each parameter, by index */
+    const char **like; /* of each task, the file's task that blocks of its own begin as, of `tasks`; NULL: none */
+    bool whole;        /* the file should hold all that tasks share */
+    int64_t elements;  /* that were taken */
 } given;
+
+static bool begins_with(const char *name, const char *start) {
+    return strncmp(name, start, strlen(start)) == 0;
+}
+
+/* Index of the task whose own the parameter is; −1: all share it. */
+static int owner_of(const given *g, const ups_parameter *parameter) {
+    const char *dot = strchr(parameter->name, '.');
+    for (int t = 0; t < g->training->tasks->count && dot; t++) {
+        const char *task = g->training->tasks->task[t].name;
+        const size_t length = strlen(task);
+        if (strncmp(dot + 1, task, length) == 0 && dot[1 + length] == '.') return t;
+    }
+    return -1;
+}
 
 /* ---- columns ----------------------------------------------------------------------------------------------------- */
 
@@ -83,28 +102,76 @@ static ups_status take_columns(given *g, const ups_parameter *parameter, const u
     return status;
 }
 
-/* ---- parameters -------------------------------------------------------------------------------------------------- */
+/* ---- blocks that are a task's own -------------------------------------------------------------------------------- */
 
-/* Task whose own the parameter is; NULL: all share it. */
-static const char *owner_of(const given *g, const ups_parameter *parameter) {
-    const char *dot = strchr(parameter->name, '.');
-    for (int t = 0; t < g->training->tasks->count && dot; t++) {
-        const char *task = g->training->tasks->task[t].name;
-        const size_t length = strlen(task);
-        if (strncmp(dot + 1, task, length) == 0 && dot[1 + length] == '.') return task;
-    }
-    return NULL;
+/* What speaks for a task of the file: first as many axes, then the same borders, then as many fields. */
+static int likeness(const json_t *fields, const ups_task *task) {
+    const ups_sample *geometry = &task->geometry;
+    const bool points = json_object_get(fields, "points") != NULL;
+    return 4 * ((int)json_array_size(json_object_get(fields, "grid")) == geometry->dims &&
+                points == (geometry->points != NULL)) +
+           2 * (json_is_true(json_object_get(fields, "periodic")) == geometry->periodic) +
+           ((int64_t)json_array_size(json_object_get(fields, "channels")) == geometry->channels);
 }
+
+/* The first of those that the task is most like; itself, where it is among them. NULL: the file tells of none. */
+static const char *find_like(const given *g, const ups_task *task) {
+    const char *found = NULL;
+    int most = -1;
+    size_t index;
+    json_t *name;
+    json_array_foreach(g->tasks, index, name) {
+        json_t *fields = json_is_string(name) ? ups_described_fields(g->file, json_string_value(name)) : NULL;
+        const int much = !fields ? -1 : strcmp(json_string_value(name), task->name) == 0 ? 8 : likeness(fields, task);
+        if (much > most) {
+            most = much;
+            found = json_string_value(name);
+        }
+        json_decref(fields);
+    }
+    return found;
+}
+
+static const ups_safetensor *find_stored(const given *g, const char *name) {
+    char average[520];
+    snprintf(average, sizeof average, "ema.%s", name);
+    const ups_safetensor *tensor = ups_safetensors_find(g->file, average);
+    return tensor ? tensor : ups_safetensors_find(g->file, name);
+}
+
+/* operator.TASK.blocks.…: where the name goes on behind TASK, with the dot; NULL: it is none of such a block. */
+static const char *rest_of_own_block(const ups_parameter *parameter, const char *task) {
+    static const char start[] = "operator.", block[] = ".blocks.";
+    if (!task || !begins_with(parameter->name, start)) return NULL;
+    const char *rest = parameter->name + sizeof start - 1 + strlen(task);
+    return begins_with(rest, block) ? rest : NULL;
+}
+
+/* What a parameter begins as; NULL: the file lacks it. */
+static const ups_safetensor *find_tensor(const given *g, const ups_parameter *parameter) {
+    const ups_safetensor *tensor = find_stored(g, parameter->name);
+    const int task = owner_of(g, parameter);
+    const char *rest = task < 0 ? NULL : rest_of_own_block(parameter, g->training->tasks->task[task].name);
+    if (tensor || !rest) return tensor;
+    char name[512];
+    snprintf(name, sizeof name, "operator%s", rest);
+    tensor = find_stored(g, name);
+    if (tensor || !g->like[task]) return tensor;
+    snprintf(name, sizeof name, "operator.%s%s", g->like[task], rest);
+    return find_stored(g, name);
+}
+
+/* ---- parameters -------------------------------------------------------------------------------------------------- */
 
 static ups_status check_shape(const given *g, const ups_parameter *parameter, const ups_safetensor *tensor,
                               ups_error *error) {
     if (ups_parameter_check(parameter, tensor, g->path, error) == UPS_OK) return UPS_OK;
-    const char *task = owner_of(g, parameter);
-    if (task && tensor->known_dtype && tensor->dtype == UPS_F32)
+    const int task = owner_of(g, parameter);
+    if (task >= 0 && tensor->known_dtype && tensor->dtype == UPS_F32)
         ups_fail_within(error,
                         "task %s is not what it was there (its patch, fields, dim, history or bundle); give it another "
                         "name, under which it begins anew",
-                        task);
+                        g->training->tasks->task[task].name);
     return error->code;
 }
 
@@ -113,10 +180,6 @@ static bool is_of_grid_axes(const char *name) {
     for (const char *p = strpbrk(name, "123"); p; p = strpbrk(p + 1, "123"))
         if (p[1] == 'd' && (p[2] == '.' || p[2] == '\0')) return true;
     return false;
-}
-
-static bool begins_with(const char *name, const char *start) {
-    return strncmp(name, start, strlen(start)) == 0;
 }
 
 /* What the operator of a model may lack which has this one's blocks: what it was told nothing of, since none of its
@@ -149,7 +212,9 @@ static bool has_these_blocks(const given *g) {
     json_t *all = ups_config_as_json(&ups_run_schema, g->training->config);
     const json_t *there = json_object_get(json_object_get(told, "model"), "operator");
     const json_t *here = json_object_get(json_object_get(all, "model"), "operator");
-    bool same = there && here;
+    const json_t *own_there = json_object_get(there, "task_specific"),
+                 *own_here = json_object_get(here, "task_specific");
+    bool same = there && here && (json_array_size(own_there) == 0 || json_equal(own_there, own_here));
     for (size_t k = 0; k < sizeof shaping / sizeof *shaping && same; k++)
         same = json_equal(json_object_get(there, shaping[k]), json_object_get(here, shaping[k]));
     json_decref(told);
@@ -157,10 +222,18 @@ static bool has_these_blocks(const given *g) {
     return same;
 }
 
-/* Of what all tasks share nothing is to stay random unnoticed. */
+/* Of a block that is a task's own: the MLP of any task; how tokens are mixed, where the task is new, may be as nothing
+ * in the file does. */
+static bool may_lack_own(const given *g, const ups_parameter *parameter, int task) {
+    const char *name = g->training->tasks->task[task].name, *rest = rest_of_own_block(parameter, name);
+    return !rest || (find_column(g, name) < 0 && !strstr(rest, ".mlp."));
+}
+
+/* Of what all tasks share nothing is to stay random unnoticed, nor of blocks. */
 static ups_status check_absence(const given *g, const ups_parameter *parameter, ups_error *error) {
-    if (!g->whole || parameter->init.fixed || owner_of(g, parameter) || !begins_with(parameter->name, "operator.") ||
-        may_lack(g, parameter->name))
+    const int task = owner_of(g, parameter);
+    if (!g->whole || parameter->init.fixed || !begins_with(parameter->name, "operator.") ||
+        (task < 0 ? may_lack(g, parameter->name) : may_lack_own(g, parameter, task)))
         return UPS_OK;
     return ups_fail(error, UPS_ERR_FORMAT,
                     "%s: there is no tensor '%s' in it; restore the model that this one was to begin as, and begin "
@@ -177,10 +250,7 @@ static bool is_of_the_data(const ups_parameter *parameter) {
 static ups_status take_parameter(given *g, int32_t index, ups_error *error) {
     ups_parameters *parameters = g->training->parameters;
     const ups_parameter *parameter = ups_parameters_get(parameters, index);
-    const ups_safetensor *tensor = ups_safetensors_find(g->file, parameter->name);
-    char average[512];
-    snprintf(average, sizeof average, "ema.%s", parameter->name);
-    if (ups_safetensors_find(g->file, average)) tensor = ups_safetensors_find(g->file, average);
+    const ups_safetensor *tensor = find_tensor(g, parameter);
     if (is_of_the_data(parameter)) return UPS_OK;
     if (!tensor) return check_absence(g, parameter, error);
     if (strcmp(parameter->name, of_tasks) == 0 && !json_is_array(g->tasks))
@@ -203,23 +273,34 @@ static ups_status take_parameter(given *g, int32_t index, ups_error *error) {
     return ups_parameters_set(parameters, parameter->name, g->host, error);
 }
 
+/* "burgers, whose own blocks begin as those of advection" */
+static void name_new_task(const given *g, int task, bool blocks, char *text, size_t bytes) {
+    const char *name = g->training->tasks->task[task].name, *like = g->like[task];
+    if (blocks && like)
+        snprintf(text, bytes, "%s (its own blocks begin as those of %s)", name, like);
+    else
+        snprintf(text, bytes, "%s", name);
+}
+
 /* "290012 of its 300114 parameters are given; new to it: burgers" */
 static void tell(const given *g) {
     const ups_stage_training *t = g->training;
-    char fresh[300] = "";
+    char fresh[600] = "", name[200];
     size_t length = 0;
     for (int k = 0; k < t->tasks->count && length < sizeof fresh; k++) {
-        const char *task = t->tasks->task[k].name;
-        bool own = false, taken = false;
+        bool own = false, taken = false, blocks = false;
         for (int32_t i = 0; i < ups_parameters_count(t->parameters); i++) {
-            const char *owner = owner_of(g, ups_parameters_get(t->parameters, i));
-            if (!owner || strcmp(owner, task) != 0) continue;
-            own = true;
-            taken = taken || g->taken[i];
+            const ups_parameter *parameter = ups_parameters_get(t->parameters, i);
+            if (owner_of(g, parameter) != k) continue;
+            const bool block = rest_of_own_block(parameter, t->tasks->task[k].name) != NULL;
+            own = own || !block;
+            taken = taken || (g->taken[i] && !block);
+            blocks = blocks || (g->taken[i] && block);
         }
-        if (own && !taken)
-            length +=
-                (size_t)snprintf(fresh + length, sizeof fresh - length, "%s%s", length ? ", " : "; new to it: ", task);
+        if (!own || taken) continue;
+        name_new_task(g, k, blocks, name, sizeof name);
+        length +=
+            (size_t)snprintf(fresh + length, sizeof fresh - length, "%s%s", length ? ", " : "; new to it: ", name);
     }
     ups_log(UPS_LOG_INFO, "%s: %lld of its %lld parameters are given%s", ups_stage_name(t->stage->stage),
             (long long)g->elements, (long long)ups_parameters_trainable(t->parameters), fresh);
@@ -235,13 +316,15 @@ static ups_status take_all(given *g, ups_error *error) {
     }
     g->host = malloc((size_t)largest * sizeof *g->host);
     g->taken = calloc((size_t)count + 1, sizeof *g->taken);
-    if (!g->host || !g->taken) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to read it", g->path);
+    g->like = calloc((size_t)g->training->tasks->count + 1, sizeof *g->like);
+    if (!g->host || !g->taken || !g->like) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to read it", g->path);
     UPS_TRY(ups_safetensors_open(g->path, &g->file, error));
     const char *text = ups_safetensors_metadata(g->file, "operator");
     json_t *op = text ? json_loads(text, 0, NULL) : NULL;
     g->tasks = json_incref(json_object_get(op, "tasks"));
     json_decref(op);
     g->whole = has_these_blocks(g);
+    for (int t = 0; t < g->training->tasks->count; t++) g->like[t] = find_like(g, &g->training->tasks->task[t]);
     for (int32_t i = 0; i < count; i++) UPS_TRY(take_parameter(g, i, error));
     UPS_TRY(ups_parameters_refresh(parameters, error));
     tell(g);
@@ -265,6 +348,7 @@ ups_status ups_stage_training_take_given(ups_stage_training *t, ups_error *error
         json_decref(g.tasks);
         free(g.host);
         free(g.taken);
+        free(g.like);
     }
     free(path);
     return status;

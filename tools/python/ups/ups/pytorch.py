@@ -344,19 +344,25 @@ class Spectral(Parts):
 
 
 class Block(Parts):
-    """x + mixing(norm(x)), then x + mlp(norm(x)), of tokens of a grid. `mixers` by what they mix by; where there are two, the grid tells which."""
+    """x + mixing(norm(x)), then x + mlp(norm(x)), of tokens of a grid. `mixers` by what they mix by; where there are two, the grid tells which.
+    Without mixers, or without `mlp`, it is the other half, and whoever runs it has that as another block."""
 
     def __init__(self, mixers, mlp, kernels=None, drop_path=0.0):
-        super().__init__(mixers | {"mlp": mlp} | ({"convolution": Parts(kernels)} if kernels else {}))
+        super().__init__(mixers | ({"mlp": mlp} if mlp else {}) | ({"convolution": Parts(kernels)} if kernels else {}))
         self.mixing, self.drop_path = list(mixers), drop_path
 
     def forward(self, x, grid, condition=None):
+        return self.change(self.mix(x, grid, condition), condition)
+
+    def mix(self, x, grid, condition=None):
         mixer = self[self.mixing[0] if len(self.mixing) == 1 else grid.by_size]
         normed = mixer.norm(x, condition)
         mixed = mixer(normed, grid)
         if "convolution" in self:
             mixed = mixed + grid.convolve(normed, self.convolution[f"{len(grid.cells)}d"].weight)
-        x = x + self.dropped(mixed)
+        return x + self.dropped(mixed)
+
+    def change(self, x, condition=None):
         return x + self.dropped(self.mlp(self.mlp.norm(x, condition)))
 
     def dropped(self, branch):
@@ -860,7 +866,7 @@ class Operator(Parts):
                     parts[f"position{d}d"] = linear(f"position{d}d", d * (1 + 2 * len(POSITION_FREQUENCIES)), hidden)
             for name, task in tasks.items():
                 refuse_name(source, name, parts)
-                parts[name] = own_part(source, name, task, options, domains[name])
+                parts[name] = own_part(source, name, task, options, domains[name], condition)
         else:
             parts |= {"input": linear("input", dim, hidden), "output": linear("output", hidden, dim)}
             if options["update_norm"] == "layer_norm":
@@ -913,7 +919,7 @@ class Operator(Parts):
             for level in domain.levels:
                 levels.append(Placed(level, at))
                 at = level.coarsen(at)
-        x = self["norm"](self.core(x, levels, known))
+        x = self["norm"](self.core(x, levels, known, own))
         update = own["output"](x) + own["skip"](z) + sum(own[f"trend{j}"](change) for j, change in enumerate(changes, 1))
         update = (update * measured.change).unflatten(-1, (task.bundle, -1)).transpose(1, 2)  # (B, bundle, tokens, dim)
         if self.options["conserve"]:
@@ -930,23 +936,31 @@ class Operator(Parts):
         found = functional.linear(state, own["geometry"].weight, own["geometry"].bias)
         return found[..., :domain.place_dims], found[..., domain.place_dims:]
 
-    def core(self, x, levels, condition):
-        blocks = iter(self["blocks"])
+    def core(self, x, levels, condition, own=None):
+        """`own`: the task's, where it has blocks of its own."""
+        shared = self["blocks"] if "blocks" in self else own["blocks"]
+        blocks = zip(shared, own["blocks"] if own is not None and "blocks" in own else shared, strict=True)
+
+        def run(x, grid):
+            one, other = next(blocks)
+            x = (one if one.mixing else other).mix(x, grid, condition)
+            return (one if "mlp" in one else other).change(x, condition)
+
         if self.options["core"] != "unet":
-            for block in blocks:
-                x = block(x, levels[0], condition)
+            for _ in shared:
+                x = run(x, levels[0])
             return x
         depths, skips = self.options["depths"], []
         for level, depth in enumerate(depths):
             for _ in range(depth):
-                x = next(blocks)(x, levels[level], condition)
+                x = run(x, levels[level])
             if level + 1 < len(depths):
                 skips.append(x)
                 x = levels[level].coarsen(x)
         for level in range(len(depths) - 2, -1, -1):
             x = levels[level].refine(x) + self["skips"][level](skips[level])
             for _ in range(depths[level]):
-                x = next(blocks)(x, levels[level], condition)
+                x = run(x, levels[level])
         return x
 
 
@@ -969,33 +983,45 @@ def attending(options, on_grid):
     return Attending(options["heads"], options["qk_norm"], groups, on_grid and options["positions"] == "rotary", options["attention"] == "window")
 
 
-def core_of(source, options, domains, condition, on_grid):
-    """The blocks, and what a unet adds on the way up."""
+HALVES = ("mixing", "mlp")
+
+
+def blocks_of(source, prefix, options, domains, condition, on_grid, halves):
+    """These halves of the blocks, of tasks on these domains."""
     hidden, levels, turns = options["hidden"], levels_of(options), mixing_of(options)
     dims = sorted({domain.dims for domain in domains.values()})
     blocks, attended = [], 0
     for i, (level, mixing) in enumerate(zip(levels, turns)):
-        name, mixers = f"operator.blocks.{i}", {}
+        name, mixers, kernels, mlp = f"{prefix}.blocks.{i}", {}, None, None
+        drop_path = options["drop_path"] * i / (len(levels) - 1) if len(levels) > 1 else 0.0
         of_auto = {kind: [domain for domain in domains.values() if domain.levels[level].by_size == kind] for kind in ("attention", "spectral")}
         of = of_auto if mixing == "auto" else {mixing: list(domains.values())}
-        if of.get("attention"):
+        if "mixing" in halves and of.get("attention"):
             mixers["attention"] = Attention(source, f"{name}.attention", hidden, attending(options, on_grid), condition, sorted({domain.dims for domain in of["attention"]}), shifted=attended % 2 == 1)
-        if of.get("spectral"):
+        if "mixing" in halves and of.get("spectral"):
             modes = {(domain.dims, domain.levels[level].border): by_axes(options["modes"], domain.dims) for domain in of["spectral"]}
             mixers["spectral"] = Spectral(source, f"{name}.spectral", hidden, modes, level, condition)
+        if "mixing" in halves and options["convolution"]:
+            kernels = {f"{d}d": source.weight(f"{name}.convolution.{d}d", options["convolution"] ** d, hidden) for d in dims}
+        if "mlp" in halves:
+            mlp = mlp_of(source, f"{name}.mlp", hidden, options["mlp_ratio"], condition)
         attended += mixing != "spectral"
-        kernels = {f"{d}d": source.weight(f"{name}.convolution.{d}d", options["convolution"] ** d, hidden) for d in dims} if options["convolution"] else None
-        drop_path = options["drop_path"] * i / (len(levels) - 1) if len(levels) > 1 else 0.0
-        blocks.append(Block(mixers, mlp_of(source, f"{name}.mlp", hidden, options["mlp_ratio"], condition), kernels, drop_path))
-    parts = {"blocks": nn.ModuleList(blocks)}
+        blocks.append(Block(mixers, mlp, kernels, drop_path))
+    return nn.ModuleList(blocks)
+
+
+def core_of(source, options, domains, condition, on_grid):
+    """The blocks that tasks share, and what a unet adds on the way up."""
+    shared = set(HALVES) - set(options.get("task_specific", []))
+    parts = {"blocks": blocks_of(source, "operator", options, domains, condition, on_grid, shared)} if shared else {}
     if options["core"] == "unet":
-        parts["skips"] = nn.ModuleList(source.linear(f"operator.skips.{level}", hidden, hidden) for level in range(len(options["depths"]) - 1))
+        parts["skips"] = nn.ModuleList(source.linear(f"operator.skips.{level}", options["hidden"], options["hidden"]) for level in range(len(options["depths"]) - 1))
     return parts
 
 
-def own_part(source, name, task, options, domain):
+def own_part(source, name, task, options, domain, condition):
     """What a task whose tokens are cells has for itself. Buffers were measured, and are not learned."""
-    name, hidden, width = f"operator.{name}", options["hidden"], task.bundle * task.dim
+    task_name, name, hidden, width = name, f"operator.{name}", options["hidden"], task.bundle * task.dim
     parts = {"input": source.linear(f"{name}.input", task.dim, hidden), "output": source.linear(f"{name}.output", hidden, width), "skip": source.linear(f"{name}.skip", task.dim, width)}
     for j in range(1, task.history):
         parts[f"earlier{j}"] = source.linear(f"{name}.earlier{j}", task.dim, hidden, bias=False)
@@ -1009,6 +1035,8 @@ def own_part(source, name, task, options, domain):
         parts["geometry"].register_buffer("bias", source.tensor(f"{name}.geometry.bias", domain.place_dims + around))
     if options["positions"] == "learned":
         parts["positions"] = source.weight(f"{name}.positions", task.tokens, hidden)
+    if options.get("task_specific"):
+        parts["blocks"] = blocks_of(source, name, options, {task_name: domain}, condition, True, options["task_specific"])
     by_stride = {f"stride{stride}": Parts() for stride in task.strides}
     own = Parts(parts | by_stride)
     for part, of in [(part, f"{name}.{stride}") for stride, part in by_stride.items()] or [(own, name)]:
@@ -1255,7 +1283,7 @@ KNOWN = {  # keys of the section `model` of a configuration and of its sections;
     "encoder": {"width": (), "depth": (), "heads": (), "mlp_ratio": (), "pooling": ("average", "queries"), "frequencies": ()},
     "decoder": {"hidden": (), "depth": (), "heads": (), "mlp_ratio": (), "frequencies": (), "qk_norm": (), "position": (), "between": ()},
     "operator": {
-        "core": ("stack", "spectral", "unet"), "hidden": (), "depth": (), "depths": (), "heads": (), "mlp_ratio": (), "drop_path": (), "qk_norm": (), "mixing": ("attention", "spectral", "auto"), "attended_tokens": (), "merge_above": (),
+        "core": ("stack", "spectral", "unet"), "hidden": (), "depth": (), "depths": (), "heads": (), "mlp_ratio": (), "drop_path": (), "qk_norm": (), "mixing": ("attention", "spectral", "auto"), "attended_tokens": (), "merge_above": (), "task_specific": ("mixing", "mlp"),
         "attention": ("standard", "channel_separated", "window"), "window": (), "positions": ("borders", "none", "learned", "rotary"), "convolution": (), "modes": (), "condition": (), "boundary": (),
         "conserve": (), "update_norm": ("layer_norm", "none"), "residual": ("float32", "half"), "history": (), "bundle": ()},
 }
