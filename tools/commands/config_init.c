@@ -416,6 +416,12 @@ static void add_core(const survey *s, ups_yaml *core, const model_size *size) {
     }
     if (unet && any_within(s, 1, FEW)) set_number(s->arena, core, "merge_above", FEW);
     if (mixed) set_plain(s->arena, list(s->arena, core, "mixing"), NULL, "auto");
+    if (s->count >
+        1) { /* unlike PDEs that share blocks disturb each other: docs/notes/accuracy.md, "What tasks share" */
+        ups_yaml *own = list(s->arena, core, "task_specific");
+        set_plain(s->arena, own, NULL, "mixing");
+        set_plain(s->arena, own, NULL, "mlp");
+    }
     if (strcmp(name, "spectral") != 0) set_number(s->arena, core, "heads", (size->hidden + HEAD - 1) / HEAD);
     set_number(s->arena, core, "mlp_ratio", 2);
     if (!any_scattered(s)) set_number(s->arena, core, "convolution", 3);
