@@ -429,7 +429,7 @@ static ups_status issue_micro_batch(loop *l, int64_t round, ups_error *error) {
                              .index = m,
                              .accumulate = zeroed || !begins,
                              .update = ups_optimizer_update(options->optimizer),
-                             .watch = is_last ? ups_exchange_watch(options->exchange) : NULL,
+                             .watch = is_last ? ups_exchange_watch(options->exchange, l->trained) : NULL,
                              .trained = l->trained,
                              .arithmetic = &l->arithmetic};
     UPS_TRY(l->stage->micro_batch(l->stage->context, &micro, error));
@@ -444,7 +444,7 @@ static ups_status issue_step(loop *l, ups_error *error) {
     l->last_rate = ups_schedule_rate(&training->optimizer, l->issued, training->steps, l->state.plateau.cuts);
     for (int64_t round = 0; round < training->accumulation / ups_comm_size(options->comm); round++)
         UPS_TRY(issue_micro_batch(l, round, error));
-    UPS_TRY(ups_exchange_gradients(options->exchange, error));
+    UPS_TRY(ups_exchange_gradients(options->exchange, l->trained, error));
     if (ups_exchange_divides_gradients(options->exchange))
         UPS_TRY(ups_optimizer_measure_norm(options->optimizer, error));
     UPS_TRY(ups_exchange_results(options->exchange, ups_optimizer_update(options->optimizer), l->trained, error));

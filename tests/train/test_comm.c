@@ -295,6 +295,8 @@ CLAIM(ranks_of_one_machine_divide_its_processors) {
 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
 
+static const bool everything[UPS_UPDATE_MAX_SETS] = {true}; /* of one set */
+
 typedef struct training {
     ups_device *device;
     ups_parameters *parameters;
@@ -332,7 +334,7 @@ static void make_gradients(const training *t, int64_t micro_batch, int64_t first
 
 CLAIM(gradients_that_are_told_complete_bit_by_bit_are_summed_once_each) {
     training t = begin(3 * PIECE + 12345, false, comm);
-    const ups_gradient_watch *watch = ups_exchange_watch(t.exchange);
+    const ups_gradient_watch *watch = ups_exchange_watch(t.exchange, everything);
     assert_non_null(watch);
     assert_false(ups_exchange_takes_each(t.exchange));
     for (int64_t step = 0; step < 2; step++) {
@@ -347,9 +349,60 @@ CLAIM(gradients_that_are_told_complete_bit_by_bit_are_summed_once_each) {
         }
         bool trained[UPS_UPDATE_MAX_SETS] = {true};
         ok(ups_exchange_micro_batch(t.exchange, 0, t.update, &failure));
-        ok(ups_exchange_gradients(t.exchange, &failure));
+        ok(ups_exchange_gradients(t.exchange, everything, &failure));
         ok(ups_exchange_results(t.exchange, t.update, trained, &failure));
         assert_sums(ups_parameters_gradients(t.parameters), step * size, size, t.elements);
+    }
+    end(&t);
+}
+
+CLAIM(what_no_process_has_trained_is_left_alone) {
+    enum { SETS = 6 };
+    const int64_t sizes[SETS] = {4992, PIECE + 1024, 64, 2 * PIECE + 128, 6400, 640};
+    training t = begin(64, false, comm);
+    ups_exchange_close(t.exchange);
+    ups_parameters_destroy(t.parameters);
+    t.parameters = ups_parameters_create();
+    int32_t set_of[SETS];
+    for (int32_t set = 0; set < SETS; set++) {
+        char name[16];
+        snprintf(name, sizeof name, "weight%d", (int)set);
+        set_of[set] = set;
+        ups_parameters_add(t.parameters, name, 1, &sizes[set], (ups_init){.kind = UPS_INIT_ZEROS});
+    }
+    ups_parameters_divide(t.parameters, set_of);
+    ok(ups_parameters_allocate(t.parameters, t.device, true, UPS_F32, 3, &failure));
+    t.elements = ups_parameters_elements(t.parameters);
+    const ups_exchange_options options = {.comm = comm, .device = t.device, .parameters = t.parameters, .rounds = 1};
+    ok(ups_exchange_open(&options, &t.exchange, &failure));
+    /* By bits: none, one, neighbours, all; sets that one rank has trained, and ones that all have. */
+    const unsigned of_rank0[] = {0x3f, 0x01, 0x08, 0x20, 0x00}, of_rank1[] = {0x3f, 0x04, 0x08, 0x02, 0x18};
+    for (int step = 0; step < 5; step++) {
+        bool own[UPS_UPDATE_MAX_SETS] = {0};
+        const unsigned mine = rank == 0 ? of_rank0[step] : rank == 1 ? of_rank1[step] : 0;
+        const unsigned any = size > 1 ? of_rank0[step] | of_rank1[step] : of_rank0[step];
+        float *gradients = ups_parameters_gradients(t.parameters);
+        memset(gradients, 0, (size_t)t.elements * sizeof *gradients);
+        for (int set = 0; set < SETS; set++) own[set] = mine >> set & 1;
+        for (int32_t i = 0; i < SETS; i++) {
+            const ups_parameter *p = ups_parameters_get(t.parameters, i);
+            if (any >> p->set & 1) make_gradients(&t, step * size + rank, p->offset, p->elements);
+            for (int64_t k = 0; k < p->elements && !(any >> p->set & 1); k++)
+                gradients[p->offset + k] = (float)(7 + rank);
+        }
+        const ups_gradient_watch *watch = ups_exchange_watch(t.exchange, own);
+        if (rank != step % 3) watch->complete(watch->context, 2 * PIECE);
+        if (rank != 1) watch->complete(watch->context, t.elements);
+        ok(ups_exchange_gradients(t.exchange, own, &failure));
+        ok(ups_exchange_results(t.exchange, t.update, own, &failure));
+        for (int32_t i = 0; i < SETS; i++) {
+            const ups_parameter *p = ups_parameters_get(t.parameters, i);
+            assert_int_equal(own[p->set], any >> p->set & 1);
+            for (int64_t k = 0; k < p->elements; k++) {
+                const int64_t at = p->offset + k;
+                assert_number(gradients[at], own[p->set] ? sum_of(step * size, size, at) : 7 + rank, at);
+            }
+        }
     }
     end(&t);
 }
@@ -358,9 +411,9 @@ CLAIM(a_last_bucket_that_is_whole_is_summed_like_any) {
     training t = begin(2 * PIECE, false, comm);
     bool trained[UPS_UPDATE_MAX_SETS] = {true};
     make_gradients(&t, rank, 0, t.elements);
-    const ups_gradient_watch *watch = ups_exchange_watch(t.exchange);
+    const ups_gradient_watch *watch = ups_exchange_watch(t.exchange, everything);
     if (rank == 0) watch->complete(watch->context, t.elements);
-    ok(ups_exchange_gradients(t.exchange, &failure));
+    ok(ups_exchange_gradients(t.exchange, everything, &failure));
     ok(ups_exchange_results(t.exchange, t.update, trained, &failure));
     assert_sums(ups_parameters_gradients(t.parameters), 0, size, t.elements);
     end(&t);
@@ -380,7 +433,7 @@ static void take_step(training *t, int own, int ranks, int rounds) {
         trained[m % 5] = true;
         ok(ups_exchange_micro_batch(t->exchange, round, t->update, &failure));
     }
-    ok(ups_exchange_gradients(t->exchange, &failure));
+    ok(ups_exchange_gradients(t->exchange, everything, &failure));
     ok(ups_exchange_results(t->exchange, t->update, trained, &failure));
     for (int set = 0; set < 7; set++) assert_int_equal(trained[set], set < 5);
 }
@@ -388,7 +441,7 @@ static void take_step(training *t, int own, int ranks, int rounds) {
 CLAIM(reproducible_steps_have_the_bits_of_one_process_that_takes_all_micro_batches) {
     enum { ROUNDS = 2, ELEMENTS = 10007 };
     training together = begin(ELEMENTS, true, comm), alone = begin(ELEMENTS, true, NULL);
-    assert_null(ups_exchange_watch(together.exchange));
+    assert_null(ups_exchange_watch(together.exchange, everything));
     assert_true(ups_exchange_takes_each(together.exchange) && ups_exchange_takes_each(alone.exchange));
     for (int step = 0; step < 2; step++) {
         memset(&together.update->result, 0, sizeof together.update->result);
@@ -425,11 +478,11 @@ CLAIM(gradients_of_shares_are_summed_while_they_are_made_and_norms_are_those_of_
     divide(&t, &shares, false);
     assert_true(ups_exchange_divides_gradients(t.exchange) && ups_exchange_gather(t.exchange));
     assert_int_equal(ups_exchange_gather(t.exchange)->writes, rank == 0);
-    const ups_gradient_watch *watch = ups_exchange_watch(t.exchange);
+    const ups_gradient_watch *watch = ups_exchange_watch(t.exchange, everything);
     for (int64_t step = 0; step < 2; step++) {
         make_gradients(&t, step * size + rank, 0, t.elements);
         if (rank != 1) watch->complete(watch->context, PIECE + 5);
-        ok(ups_exchange_gradients(t.exchange, &failure));
+        ok(ups_exchange_gradients(t.exchange, everything, &failure));
         const float *gradients = ups_parameters_gradients(t.parameters);
         for (int64_t i = 0; i < t.elements; i++) {
             const bool own = owner(&shares, i) == rank;
@@ -482,7 +535,7 @@ CLAIM(losses_and_the_first_bad_micro_batch_are_those_of_all_ranks) {
     t.update->result.loss[0] = 0.5 * (rank + 1);
     t.update->result.windows[rank] = 4;
     if (rank > 0) t.update->result.bad_micro_batch = 1 + 10 - rank;
-    ok(ups_exchange_gradients(t.exchange, &failure));
+    ok(ups_exchange_gradients(t.exchange, everything, &failure));
     ok(ups_exchange_results(t.exchange, t.update, trained, &failure));
     assert_true(t.update->result.loss[0] == 0.25 * size * (size + 1));
     for (int r = 0; r < size + 1; r++) {
@@ -498,7 +551,7 @@ CLAIM(all_know_after_a_step_that_one_was_asked_to_end_and_by_what) {
     for (int who = -1; who < size; who++) {
         bool trained[UPS_UPDATE_MAX_SETS] = {true};
         if (rank == who) ups_cancel_request_as(SIGTERM);
-        ok(ups_exchange_gradients(t.exchange, &failure));
+        ok(ups_exchange_gradients(t.exchange, everything, &failure));
         ok(ups_exchange_results(t.exchange, t.update, trained, &failure));
         assert_int_equal(ups_exchange_cancelled(t.exchange), who >= 0);
         if (who >= 0) assert_int_equal(ups_cancel_signal(), SIGTERM);
@@ -568,7 +621,7 @@ CLAIM(a_process_by_itself_is_rank_0_of_1_and_exchanges_nothing) {
     ups_comm_close(NULL);
     training t = begin(10, false, NULL);
     assert_null(t.exchange);
-    assert_null(ups_exchange_watch(t.exchange));
+    assert_null(ups_exchange_watch(t.exchange, everything));
     assert_false(ups_exchange_takes_each(t.exchange) || ups_exchange_cancelled(t.exchange));
     assert_int_equal(ups_exchange_measure(NULL, t.device, t.elements, 2, false, NULL), 0);
     assert_int_equal(ups_exchange_measure(NULL, t.device, t.elements, 2, true, NULL),
@@ -635,7 +688,7 @@ CLAIM(nobody_waits_for_a_rank_whose_device_cannot_join) {
     ups_exchange_options options = {.comm = comm, .device = t.device, .parameters = t.parameters, .rounds = 1};
     ups_exchange *exchange;
     ok(ups_exchange_open(&options, &exchange, &failure));
-    assert_non_null(ups_exchange_watch(exchange)); /* the host sums */
+    assert_non_null(ups_exchange_watch(exchange, everything)); /* the host sums */
     ups_exchange_close(exchange);
     options.path = UPS_GRADIENTS_NCCL;
     assert_int_equal(ups_exchange_open(&options, &exchange, &failure), UPS_ERR_UNSUPPORTED);

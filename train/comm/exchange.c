@@ -22,6 +22,12 @@ struct ups_exchange {
     float *slice;     /* where each micro-batch is summed by itself: this process's part of the sum so far; else NULL */
     ups_peers *peers; /* devices that sum by themselves; NULL: they do not */
     told own, *all;
+    int64_t *set_end;        /* (sets): where in the flat buffers each ends, and the next begins; NULL: all are sent */
+    const bool *own_trained; /* the sets that this process has gradients of in the step; borrowed */
+    bool *any_trained;       /* (sets, of each process): likewise, of all, in the first `sets`, once it is agreed */
+    bool agreed;
+    ups_status failed; /* of sums that began during backward */
+    ups_error failure;
     int64_t begun; /* gradients of the step, from the first on, whose sums were begun */
     ups_gradient_watch watch;
     ups_parameter_gather gather;
@@ -51,6 +57,51 @@ size_t ups_exchange_measure(const ups_comm *comm, const ups_device *device, int6
     return (staged + received + packed + (divided ? 0 : slice)) * sizeof(float);
 }
 
+/* ---- what no process has trained --------------------------------------------------------------------------------- */
+
+/* Tasks have sets of parameters of their own, and a step has gradients of the tasks that it drew. Parts of a share lie
+ * wherever they lie, and sums of each micro-batch are of all: these are sent whole. */
+static bool knows_sets(const ups_exchange_options *options) {
+    return options->comm && ups_parameters_sets(options->parameters) > 1 && !options->shares &&
+           !takes_each(options->rounds, options->reproducible);
+}
+
+/* Where sets end, which lie one after the other; false: they do not. */
+static bool find_sets(ups_exchange *e) {
+    const ups_parameters *parameters = e->options.parameters;
+    int32_t last = 0;
+    for (int32_t i = 0; i < ups_parameters_count(parameters); i++) {
+        const ups_parameter *p = ups_parameters_get(parameters, ups_parameters_placed(parameters, i));
+        if (p->set < last) return false;
+        for (; last < p->set; last++) e->set_end[last] = p->offset;
+    }
+    for (; last < ups_parameters_sets(parameters); last++) e->set_end[last] = e->elements;
+    return true;
+}
+
+/* Which sets any process has gradients of, once a step. */
+static ups_status agree(ups_exchange *e, ups_error *error) {
+    if (e->agreed || !e->set_end) return UPS_OK;
+    const int32_t sets = ups_parameters_sets(e->options.parameters);
+    UPS_TRY(ups_comm_gather(e->options.comm, e->own_trained, e->any_trained, sets, error));
+    for (int rank = 1; rank < ups_comm_size(e->options.comm); rank++)
+        for (int32_t set = 0; set < sets; set++) e->any_trained[set] |= e->any_trained[rank * sets + set];
+    e->agreed = true;
+    return UPS_OK;
+}
+
+/* From element `from` on, the first that is to be summed, and in *end where what follows it without a gap ends. */
+static int64_t next_trained(const ups_exchange *e, int64_t from, int64_t *end) {
+    *end = e->elements;
+    if (!e->set_end) return from;
+    const int32_t sets = ups_parameters_sets(e->options.parameters);
+    int32_t set = 0;
+    while (set < sets && e->set_end[set] <= from) set++;
+    while (set < sets && !e->any_trained[set]) from = e->set_end[set++];
+    while (set < sets && e->any_trained[set]) *end = e->set_end[set++];
+    return from;
+}
+
 /* Of the gradients from the first on whose sum was not begun yet. */
 static void begin_sum(const ups_exchange *e, float *gradients, int64_t count) {
     const ups_exchange_options *options = &e->options;
@@ -62,10 +113,24 @@ static void begin_sum(const ups_exchange *e, float *gradients, int64_t count) {
 
 /* Of whole buckets that are complete. All processes sum the same ones in the same order, whatever they were told when.
  */
-static void begin_sums(void *context, int64_t complete) {
-    ups_exchange *e = context;
+static ups_status begin_sums(ups_exchange *e, int64_t complete, ups_error *error) {
     float *gradients = e->host ? e->host : ups_parameters_gradients(e->options.parameters);
-    for (; e->begun + BUCKET <= complete; e->begun += BUCKET) begin_sum(e, gradients, BUCKET);
+    UPS_TRY(agree(e, error));
+    for (;;) {
+        int64_t end;
+        const int64_t from = next_trained(e, e->begun, &end), count = end - from < BUCKET ? end - from : BUCKET;
+        if (count <= 0 || from + count > complete) return UPS_OK;
+        e->begun = from;
+        begin_sum(e, gradients, count);
+        e->begun += count;
+    }
+}
+
+/* While backward goes on. */
+static void begin_complete(void *context, int64_t complete) {
+    ups_exchange *e = context;
+    const int64_t first = e->elements < BUCKET ? e->elements : BUCKET; /* before, nothing is worth waiting for others */
+    if (e->failed == UPS_OK && complete >= first) e->failed = begin_sums(e, complete, &e->failure);
 }
 
 /* ---- devices that sum by themselves ------------------------------------------------------------------------------ */
@@ -163,20 +228,27 @@ ups_status ups_exchange_open(const ups_exchange_options *options, ups_exchange *
     ups_exchange *opened = calloc(1, sizeof *opened);
     if (!opened) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     opened->options = *options;
-    opened->watch = (ups_gradient_watch){begin_sums, opened};
+    opened->watch = (ups_gradient_watch){begin_complete, opened};
     opened->gather = (ups_parameter_gather){bring, opened, .writes = ups_comm_rank(options->comm) == 0};
     opened->elements = ups_parameters_elements(options->parameters);
-    opened->all = calloc((size_t)ups_comm_size(options->comm), sizeof *opened->all);
+    const size_t ranks = (size_t)ups_comm_size(options->comm), sets = (size_t)ups_parameters_sets(options->parameters);
+    opened->all = calloc(ranks, sizeof *opened->all);
+    opened->any_trained = calloc(ranks * sets, sizeof *opened->any_trained);
+    if (knows_sets(options)) opened->set_end = calloc(sets, sizeof *opened->set_end);
     const size_t bytes = (size_t)opened->elements * sizeof(float);
     const int64_t slice = ups_comm_slice(options->comm, opened->elements);
     if (each) opened->slice = malloc((size_t)(slice + 1) * sizeof(float));
     ups_status status =
-        opened->all && (opened->slice || !each)
+        opened->all && opened->any_trained && (opened->set_end || !knows_sets(options)) && (opened->slice || !each)
             ? UPS_OK
             : ups_fail(error, UPS_ERR_MEMORY, "no memory for the sums of %lld gradients", (long long)opened->elements);
     ups_device *device = options->device;
     if (status == UPS_OK && !device->class->immediate)
         status = device->class->allocate_host(device, bytes, (void **)&opened->host, error);
+    if (opened->set_end && !find_sets(opened)) {
+        free(opened->set_end);
+        opened->set_end = NULL;
+    }
     if (status == UPS_OK) status = join_devices(opened, error);
     if (status != UPS_OK) {
         ups_exchange_close(opened);
@@ -194,12 +266,16 @@ void ups_exchange_close(ups_exchange *exchange) {
     if (exchange->peers) device->class->peers->leave(device, exchange->peers);
     if (exchange->host) device->class->release_host(device, exchange->host);
     free(exchange->slice);
+    free(exchange->set_end);
+    free(exchange->any_trained);
     free(exchange->all);
     free(exchange);
 }
 
-const ups_gradient_watch *ups_exchange_watch(const ups_exchange *exchange) {
-    return exchange && exchange->options.comm && !exchange->slice && !exchange->peers ? &exchange->watch : NULL;
+const ups_gradient_watch *ups_exchange_watch(ups_exchange *exchange, const bool *trained) {
+    if (!exchange || !exchange->options.comm || exchange->slice || exchange->peers) return NULL;
+    exchange->own_trained = trained;
+    return &exchange->watch;
 }
 
 bool ups_exchange_takes_each(const ups_exchange *exchange) {
@@ -375,21 +451,45 @@ ups_status ups_exchange_micro_batch(ups_exchange *exchange, int64_t round, ups_u
     return clear_result(exchange, update, error);
 }
 
-ups_status ups_exchange_gradients(ups_exchange *exchange, ups_error *error) {
+/* In the devices' own memory. */
+static ups_status sum_by_peers(ups_exchange *e, ups_error *error) {
+    ups_device *device = e->options.device;
+    float *gradients = ups_parameters_gradients(e->options.parameters);
+    UPS_TRY(agree(e, error));
+    int64_t end = 0;
+    for (int64_t from = next_trained(e, 0, &end); from < end; from = next_trained(e, end, &end))
+        UPS_TRY(device->class->peers->sum(device, e->peers, gradients + from, end - from, error));
+    return UPS_OK;
+}
+
+/* Through the hosts' memory, of those whose sums have not begun. */
+static ups_status sum_the_rest(ups_exchange *e, ups_error *error) {
+    float *gradients;
+    if (e->failed != UPS_OK) {
+        *error = e->failure;
+        return e->failed;
+    }
+    UPS_TRY(fetch(e, &gradients, error));
+    return begin_sums(e, e->elements, error);
+}
+
+ups_status ups_exchange_gradients(ups_exchange *exchange, const bool *trained, ups_error *error) {
     if (!exchange) return UPS_OK;
-    ups_device *device = exchange->options.device;
     ups_comm *comm = exchange->options.comm;
     float *gradients = ups_parameters_gradients(exchange->options.parameters);
-    if (exchange->peers)
-        return device->class->peers->sum(device, exchange->peers, gradients, exchange->elements, error);
+    exchange->own_trained = trained;
+    if (exchange->peers) {
+        UPS_TRY(sum_by_peers(exchange, error));
+        exchange->agreed = false;
+        return UPS_OK;
+    }
     if (exchange->slice) {
         if (exchange->host) gradients = exchange->host;
         ups_comm_collect(comm, exchange->slice, gradients, exchange->elements);
     } else {
-        UPS_TRY(fetch(exchange, &gradients, error));
-        begin_sums(exchange, exchange->elements);
-        begin_sum(exchange, gradients, exchange->elements - exchange->begun);
+        UPS_TRY(sum_the_rest(exchange, error));
         exchange->begun = 0;
+        exchange->agreed = false;
     }
     UPS_TRY(ups_comm_finish(comm, error));
     return put_gradients_back(exchange, error);

@@ -56,14 +56,16 @@ typedef struct ups_exchange_facts {
 ups_status ups_exchange_check(ups_exchange *exchange, const ups_exchange_facts *facts, ups_error *error);
 
 /* Who is to be told which gradients are complete while the last micro-batch of a step is computed: sums of these begin
- * meanwhile. NULL where nobody is. */
-const ups_gradient_watch *ups_exchange_watch(const ups_exchange *exchange);
+ * meanwhile. NULL where nobody is. `trained`, borrowed until the gradients are exchanged: by then which sets of
+ * parameters this process has gradients for; what no process has is not sent. */
+const ups_gradient_watch *ups_exchange_watch(ups_exchange *exchange, const bool *trained);
 /* Whether each micro-batch is summed by itself: its gradients and losses begin at nothing. */
 bool ups_exchange_takes_each(const ups_exchange *exchange);
 /* After a micro-batch of this process, its `round`-th of the step, was issued. */
 ups_status ups_exchange_micro_batch(ups_exchange *exchange, int64_t round, ups_update *update, ups_error *error);
-/* After the last one: gradients become those of all, or, where it divides them, those of this process's share do. */
-ups_status ups_exchange_gradients(ups_exchange *exchange, ups_error *error);
+/* After the last one: gradients become those of all, or, where it divides them, those of this process's share do. Those
+ * of sets that no process has trained are left as they are. `trained` is as above. */
+ups_status ups_exchange_gradients(ups_exchange *exchange, const bool *trained, ups_error *error);
 /* Whether that is so: then each adds up the norm of its share before it tells its results. */
 bool ups_exchange_divides_gradients(const ups_exchange *exchange);
 /* Losses and norms in `update` (device memory) and `trained` (by set of parameters) become those of all. */
