@@ -53,8 +53,8 @@ SUMMED = shared(CONFIG)
 SAME = SUMMED.replace("seed: 3", "seed: 3\nranks: {{reproducible: true}}")
 # Muon beside AdamW, an average of the weights, two windows of a trajectory; a loss is taken in every second step.
 MUON = SAME.replace("kind: adamw, ", "kind: muon, ").replace("ema_decay: 0,", "ema_decay: 0.9,").replace("rollout_steps: 3", "rollout_steps: 3\n  pairs_per_trajectory: 2")
-# A set of parameters for each task: what reads and writes the tokens of a grid is its own. The rate falls in the last steps alone.
-CELLS = shared(GRID).replace("seed: 3", "seed: 3\nranks: {{reproducible: true}}").replace("warmup_steps: 4", "warmup_steps: 4, schedule: wsd")
+# A set of parameters for each task: what reads and writes the tokens of a grid is its own, and so are blocks. The rate falls in the last steps alone.
+CELLS = shared(GRID).replace("  operator: {{", "  operator: {{task_specific: [mixing, mlp], ").replace("seed: 3", "seed: 3\nranks: {{reproducible: true}}").replace("warmup_steps: 4", "warmup_steps: 4, schedule: wsd")
 # Losses are scaled, steps whose gradients overflow are skipped, validations end a stage early.
 HALF = (SAME.replace("precision: f32", "precision: fp16").replace("warmup_steps: 4", "warmup_steps: 4, schedule: plateau, plateau_patience: 1")
         .replace("rollout_steps: 3", "rollout_steps: 3\n  patience: 2\n  min_delta: 0.3"))
