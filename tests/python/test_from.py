@@ -404,6 +404,58 @@ def test_blocks_of_a_new_task_s_own_begin_as_those_of_the_task_it_is_most_like(p
         shutil.rmtree(place / "lacking")
 
 
+BOTH = SIZES | {"operator": SIZES["operator"] | {"mixing": ["auto"], "attended_tokens": 6, "modes": [4, 2], "task_specific": ["mlp", "mixing"]}}
+FEW, MANY = BURGERS | {"name": "few", "patch": [8]}, BURGERS | {"name": "many", "patch": [2]}  # 4 tokens attend, 16 mix modes
+
+
+@pytest.fixture(scope="module")
+def mixers(place):
+    must("train", configuration(place, "mixers", [FEW, MANY], model=BOTH), "-q")
+    return place / "mixers"
+
+
+def test_a_new_task_is_like_one_that_mixes_tokens_as_it_does(place, mixers):
+    said = must("train", configuration(place, "fine", [BURGERS | {"name": "fine", "patch": [2]}], model={"from": str(mixers)}, operator={"steps": 0}), "-q").stderr
+    assert "new to it: fine (its own blocks begin as those of many)" in said, said
+    old, new = tensors(mixers), tensors(place / "fine")
+    assert any(".spectral.1d." in name for name in new)
+    for name in (name for name in new if ".blocks." in name):
+        np.testing.assert_array_equal(new[name], old[name.replace(".fine.", ".many.")], err_msg=name)
+
+
+def test_halves_are_named_in_any_order(place, mixers):
+    assert re.search(r"task_specific: \[mixing, mlp\]|task_specific:\n *- mixing\n *- mlp", must("config", "show", mixers).stdout)
+    path = configuration(place, "ordered", [FEW], model={"from": str(mixers), "operator": {"task_specific": ["mlp", "mixing"]}})
+    must("config", "check", path)
+    must("train", mixers, "--set", "model.operator.task_specific=[mlp, mixing]", "-q")
+
+
+def test_a_known_task_may_come_to_need_the_other_kind_of_mixing(place, mixers):
+    """Its own blocks keep what they have of it, and the other kind begins anew, as where tasks share it."""
+    must("train", mixers, "--fork", place / "flipped", "--set", "model.operator.attended_tokens=64", "--set", "operator.steps=0", "-q")
+    old, new = tensors(mixers), tensors(place / "flipped")
+    assert "operator.many.blocks.0.attention.qkv.weight" in new and "operator.many.blocks.0.attention.qkv.weight" not in old
+    for name in (name for name in new if name in old and ".blocks." in name):
+        np.testing.assert_array_equal(new[name], old[name], err_msg=name)
+
+
+@pytest.mark.parametrize("task, dropped, tasks", [
+    ("few", "attention.qkv.weight", [FEW]), ("many", "spectral.local.weight", [MANY]), ("few", "attention.output.bias", [FEW | {"name": "new"}])])
+def test_what_mixes_tokens_of_a_task_is_not_left_random_in_part(place, mixers, tmp_path, task, dropped, tasks):
+    path = tmp_path / "model.safetensors"
+    must("export", mixers, "-o", path)
+    whole, told_of = load_file(path), safe_open(path, "np").metadata()
+    save_file({name: values for name, values in whole.items() if name != f"operator.{task}.blocks.1.{dropped}"}, path, told_of)
+    one_sentence(ups("train", configuration(place, "part", tasks, model={"from": str(path)}), "-q"), f"no tensor 'operator.{tasks[0]['name']}.blocks.1.{dropped}'")
+    shutil.rmtree(place / "part")
+
+
+def test_blocks_that_tasks_come_to_share_begin_anew_and_a_warning_says_so(place, mixers):
+    said = must("train", mixers, "--fork", place / "sharing", "--set", "model.operator.task_specific=[mixing]", "--set", "operator.steps=2", "-q").stderr
+    assert "begin anew" in said and "task_specific" in said
+    assert "operator.blocks.0.mlp.up.weight" in tensors(place / "sharing")
+
+
 @pytest.mark.parametrize("damage, parts", [
     (lambda path: path.write_bytes(path.read_bytes()[:-10]), ["safetensors"]),
     (lambda path: path.write_bytes(b"\0" * 100), ["safetensors"]),

@@ -539,8 +539,9 @@ def test_a_directory_without_a_model_is_refused_by_name(scratch):
 
 
 def test_a_task_that_is_called_as_a_method_or_a_part_is_told_apart_or_refused(runs):
-    for name, refused in (("train", False), ("to", False), ("blocks", True)):
-        text = on_grid(core="stack", depth=1)
+    for name, refused, own in (("train", False, []), ("to", False, ["mlp"]), ("blocks", True, []), ("blocks", True, ["mixing", "mlp"])):
+        shutil.rmtree(runs.path("called-" + name), ignore_errors=True)
+        text = on_grid(core="stack", depth=1, task_specific=own)
         runs.must("train", runs.config("called-" + name, text.replace('"name": "burgers"', f'"name": "{name}"')), "--set", "operator.steps=2")
         path = export(runs, runs.path("called-" + name), runs.path(f"called-{name}.safetensors"))
         if refused:

@@ -95,12 +95,23 @@ static void settle_positions(ups_run_config *config) {
         core->positions = UPS_POSITIONS_BORDERS;
 }
 
+/* In one order and once each: [mlp, mixing] is what [mixing, mlp] is. */
+static void settle_halves(ups_run_config *config) {
+    ups_core_config *core = &config->model.core;
+    bool named[UPS_HALF_COUNT] = {false};
+    for (unsigned i = 0; i < core->task_specific_count; i++) named[core->task_specific[i]] = true;
+    core->task_specific_count = 0;
+    for (int half = 0; half < UPS_HALF_COUNT; half++)
+        if (named[half]) core->task_specific[core->task_specific_count++] = (ups_block_half)half;
+}
+
 /* What follows from several keys of a configuration that was read. */
 static ups_run_config *finish(void *value) {
     ups_run_config *made = value;
     if (!made) return NULL;
     ups_run_read_share(made->data.split.test_share, &made->data.split.test, &made->data.split.test_place);
     settle_positions(made);
+    settle_halves(made);
     return made;
 }
 

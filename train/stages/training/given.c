@@ -29,6 +29,7 @@ typedef struct given {
     float *host;       /* a parameter's values */
     bool *taken;       /* of each parameter, by index */
     const char **like; /* of each task, the file's task that blocks of its own begin as, of `tasks`; NULL: none */
+    bool *as_like;     /* of each task, whether any do */
     bool whole;        /* the file should hold all that tasks share */
     int64_t elements;  /* that were taken */
 } given;
@@ -104,34 +105,6 @@ static ups_status take_columns(given *g, const ups_parameter *parameter, const u
 
 /* ---- blocks that are a task's own -------------------------------------------------------------------------------- */
 
-/* What speaks for a task of the file: first as many axes, then the same borders, then as many fields. */
-static int likeness(const json_t *fields, const ups_task *task) {
-    const ups_sample *geometry = &task->geometry;
-    const bool points = json_object_get(fields, "points") != NULL;
-    return 4 * ((int)json_array_size(json_object_get(fields, "grid")) == geometry->dims &&
-                points == (geometry->points != NULL)) +
-           2 * (json_is_true(json_object_get(fields, "periodic")) == geometry->periodic) +
-           ((int64_t)json_array_size(json_object_get(fields, "channels")) == geometry->channels);
-}
-
-/* The first of those that the task is most like; itself, where it is among them. NULL: the file tells of none. */
-static const char *find_like(const given *g, const ups_task *task) {
-    const char *found = NULL;
-    int most = -1;
-    size_t index;
-    json_t *name;
-    json_array_foreach(g->tasks, index, name) {
-        json_t *fields = json_is_string(name) ? ups_described_fields(g->file, json_string_value(name)) : NULL;
-        const int much = !fields ? -1 : strcmp(json_string_value(name), task->name) == 0 ? 8 : likeness(fields, task);
-        if (much > most) {
-            most = much;
-            found = json_string_value(name);
-        }
-        json_decref(fields);
-    }
-    return found;
-}
-
 static const ups_safetensor *find_stored(const given *g, const char *name) {
     char average[520];
     snprintf(average, sizeof average, "ema.%s", name);
@@ -147,18 +120,100 @@ static const char *rest_of_own_block(const ups_parameter *parameter, const char 
     return begins_with(rest, block) ? rest : NULL;
 }
 
+/* convolution.2d.weight, position1d.weight */
+static bool is_of_grid_axes(const char *name) {
+    for (const char *p = strpbrk(name, "123"); p; p = strpbrk(p + 1, "123"))
+        if (p[1] == 'd' && (p[2] == '.' || p[2] == '\0')) return true;
+    return false;
+}
+
+static bool holds_any(const given *g, const char *start) {
+    for (int32_t i = 0; i < ups_safetensors_count(g->file); i++)
+        if (begins_with(ups_safetensors_get(g->file, i)->name, start)) return true;
+    return false;
+}
+
+/* How many numbers of the task's own blocks the file holds under another task's name, by parts of a block such as
+ * .blocks.1.mlp.: a part that is damaged is there. */
+static int64_t count_held(const given *g, const ups_task *task, const char *other) {
+    int64_t held = 0;
+    for (int32_t i = 0; i < ups_parameters_count(g->training->parameters); i++) {
+        const ups_parameter *parameter = ups_parameters_get(g->training->parameters, i);
+        const char *rest = rest_of_own_block(parameter, task->name);
+        if (!rest) continue;
+        const char *part = strchr(rest + strlen(".blocks."), '.'), *end = part ? strchr(part + 1, '.') : NULL;
+        const int length = end && !is_of_grid_axes(rest) ? (int)(end + 1 - rest) : (int)strlen(rest);
+        char start[512];
+        snprintf(start, sizeof start, "operator.%s%.*s", other, length, rest);
+        held += holds_any(g, start) ? parameter->elements : 0;
+    }
+    return held;
+}
+
+/* What speaks for a task of the file whose blocks have as much: first as many axes, then the same borders, then as many
+ * fields. */
+static int likeness(const json_t *fields, const ups_task *task) {
+    const ups_sample *geometry = &task->geometry;
+    const bool points = json_object_get(fields, "points") != NULL;
+    return 4 * ((int)json_array_size(json_object_get(fields, "grid")) == geometry->dims &&
+                points == (geometry->points != NULL)) +
+           2 * (json_is_true(json_object_get(fields, "periodic")) == geometry->periodic) +
+           ((int64_t)json_array_size(json_object_get(fields, "channels")) == geometry->channels);
+}
+
+/* The first of those that a new task is most like. NULL: no task of the file has such blocks of its own; or the task is
+ * among them, and what is missing there is missing. */
+static const char *find_like(const given *g, const ups_task *task) {
+    const char *found = NULL;
+    int64_t most = 0;
+    int much = 0;
+    size_t index;
+    json_t *name;
+    if (find_column(g, task->name) >= 0) return NULL;
+    json_array_foreach(g->tasks, index, name) {
+        const int64_t held = json_is_string(name) ? count_held(g, task, json_string_value(name)) : 0;
+        json_t *fields = held > 0 ? ups_described_fields(g->file, json_string_value(name)) : NULL;
+        const int like = fields ? likeness(fields, task) : 0;
+        json_decref(fields);
+        if (held < most || held == 0 || (held == most && like <= much)) continue;
+        most = held;
+        much = like;
+        found = json_string_value(name);
+    }
+    return found;
+}
+
+/* Where a parameter of the operator may be found in the file, best first: names up to the part that all have in common,
+ * which begins at *rest. How many there are. */
+static int places_of(const given *g, const ups_parameter *parameter, const char **rest, char places[3][160]) {
+    const int task = owner_of(g, parameter);
+    const char *own = task < 0 ? NULL : g->training->tasks->task[task].name;
+    int count = 0;
+    *rest = own ? rest_of_own_block(parameter, own) : NULL;
+    if (*rest) {
+        snprintf(places[count++], 160, "operator.%s", own);
+        snprintf(places[count++], 160, "operator");
+        if (g->like[task]) snprintf(places[count++], 160, "operator.%s", g->like[task]);
+    } else if (begins_with(parameter->name, "operator.")) {
+        *rest = parameter->name + strlen("operator");
+        snprintf(places[count++], 160, "operator");
+    }
+    return count;
+}
+
 /* What a parameter begins as; NULL: the file lacks it. */
 static const ups_safetensor *find_tensor(const given *g, const ups_parameter *parameter) {
-    const ups_safetensor *tensor = find_stored(g, parameter->name);
-    const int task = owner_of(g, parameter);
-    const char *rest = task < 0 ? NULL : rest_of_own_block(parameter, g->training->tasks->task[task].name);
-    if (tensor || !rest) return tensor;
-    char name[512];
-    snprintf(name, sizeof name, "operator%s", rest);
-    tensor = find_stored(g, name);
-    if (tensor || !g->like[task]) return tensor;
-    snprintf(name, sizeof name, "operator.%s%s", g->like[task], rest);
-    return find_stored(g, name);
+    const char *rest;
+    char places[3][160], name[512];
+    const int count = places_of(g, parameter, &rest, places);
+    if (count == 0) return find_stored(g, parameter->name);
+    for (int p = 0; p < count; p++) {
+        snprintf(name, sizeof name, "%s%s", places[p], rest);
+        const ups_safetensor *tensor = find_stored(g, name);
+        if (tensor && p == 2) g->as_like[owner_of(g, parameter)] = true;
+        if (tensor) return tensor;
+    }
+    return NULL;
 }
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */
@@ -175,32 +230,41 @@ static ups_status check_shape(const given *g, const ups_parameter *parameter, co
     return error->code;
 }
 
-/* convolution.2d.weight, position1d.weight */
-static bool is_of_grid_axes(const char *name) {
-    for (const char *p = strpbrk(name, "123"); p; p = strpbrk(p + 1, "123"))
-        if (p[1] == 'd' && (p[2] == '.' || p[2] == '\0')) return true;
-    return false;
-}
-
 /* What the operator of a model may lack which has this one's blocks: what it was told nothing of, since none of its
  * tasks had borders, parameters or as many axes; and, of a block that does one or the other as tasks have few or many
- * tokens, what none of them had done: all of it, then. */
-static bool may_lack(const given *g, const char *name) {
+ * tokens, what none of them had done: all of it, then. What else is a task's own begins anew with the task. */
+static bool may_lack(const given *g, const ups_parameter *parameter) {
     static const char *const mixers[] = {".attention.", ".spectral."};
+    const char *name = parameter->name, *rest;
+    char places[3][160], start[512];
+    const int count = places_of(g, parameter, &rest, places);
     if (begins_with(name, "operator.condition.boundary") || begins_with(name, "operator.condition.parameters"))
         return true;
-    if (is_of_grid_axes(name)) return true;
+    if (count == 0 || (count == 1 && owner_of(g, parameter) >= 0) || is_of_grid_axes(rest)) return true;
     for (size_t m = 0; m < sizeof mixers / sizeof *mixers; m++) {
-        const char *found = begins_with(name, "operator.blocks.") ? strstr(name, mixers[m]) : NULL;
+        const char *found = begins_with(rest, ".blocks.") ? strstr(rest, mixers[m]) : NULL;
         if (!found) continue;
-        char whole[512];
-        snprintf(whole, sizeof whole, "%.*s", (int)(found - name + (ptrdiff_t)strlen(mixers[m])), name);
         bool some = false;
-        for (int32_t i = 0; i < ups_safetensors_count(g->file); i++)
-            some |= begins_with(ups_safetensors_get(g->file, i)->name, whole);
+        for (int p = 0; p < count; p++) {
+            snprintf(start, sizeof start, "%s%.*s", places[p], (int)(found - rest + (ptrdiff_t)strlen(mixers[m])),
+                     rest);
+            some |= holds_any(g, start);
+        }
         return !some;
     }
     return false;
+}
+
+/* Whether each half of a block that is a task's own in the file is so here. */
+static bool keeps_own(const json_t *there, const json_t *here) {
+    size_t index, at;
+    json_t *half, *own;
+    json_array_foreach(json_object_get(there, "task_specific"), index, half) {
+        bool found = false;
+        json_array_foreach(json_object_get(here, "task_specific"), at, own) found |= json_equal(half, own);
+        if (!found) return false;
+    }
+    return true;
 }
 
 /* Whether the file tells of an operator of these blocks; a fork may begin with one of others. */
@@ -212,9 +276,13 @@ static bool has_these_blocks(const given *g) {
     json_t *all = ups_config_as_json(&ups_run_schema, g->training->config);
     const json_t *there = json_object_get(json_object_get(told, "model"), "operator");
     const json_t *here = json_object_get(json_object_get(all, "model"), "operator");
-    const json_t *own_there = json_object_get(there, "task_specific"),
-                 *own_here = json_object_get(here, "task_specific");
-    bool same = there && here && (json_array_size(own_there) == 0 || json_equal(own_there, own_here));
+    bool same = there && here && keeps_own(there, here);
+    if (there && here && !same)
+        ups_log(
+            UPS_LOG_WARNING,
+            "%s: each of its tasks has blocks of its own (model.operator.task_specific) that tasks share here: these "
+            "begin anew",
+            g->path);
     for (size_t k = 0; k < sizeof shaping / sizeof *shaping && same; k++)
         same = json_equal(json_object_get(there, shaping[k]), json_object_get(here, shaping[k]));
     json_decref(told);
@@ -222,19 +290,9 @@ static bool has_these_blocks(const given *g) {
     return same;
 }
 
-/* Of a block that is a task's own: the MLP of any task; how tokens are mixed, where the task is new, may be as nothing
- * in the file does. */
-static bool may_lack_own(const given *g, const ups_parameter *parameter, int task) {
-    const char *name = g->training->tasks->task[task].name, *rest = rest_of_own_block(parameter, name);
-    return !rest || (find_column(g, name) < 0 && !strstr(rest, ".mlp."));
-}
-
 /* Of what all tasks share nothing is to stay random unnoticed, nor of blocks. */
 static ups_status check_absence(const given *g, const ups_parameter *parameter, ups_error *error) {
-    const int task = owner_of(g, parameter);
-    if (!g->whole || parameter->init.fixed || !begins_with(parameter->name, "operator.") ||
-        (task < 0 ? may_lack(g, parameter->name) : may_lack_own(g, parameter, task)))
-        return UPS_OK;
+    if (!g->whole || parameter->init.fixed || may_lack(g, parameter)) return UPS_OK;
     return ups_fail(error, UPS_ERR_FORMAT,
                     "%s: there is no tensor '%s' in it; restore the model that this one was to begin as, and begin "
                     "anew with --restart",
@@ -273,11 +331,12 @@ static ups_status take_parameter(given *g, int32_t index, ups_error *error) {
     return ups_parameters_set(parameters, parameter->name, g->host, error);
 }
 
-/* "burgers, whose own blocks begin as those of advection" */
-static void name_new_task(const given *g, int task, bool blocks, char *text, size_t bytes) {
-    const char *name = g->training->tasks->task[task].name, *like = g->like[task];
-    if (blocks && like)
-        snprintf(text, bytes, "%s (its own blocks begin as those of %s)", name, like);
+/* "burgers (its own blocks begin as those of advection)"; `part`: some of them have nothing to begin as. */
+static void name_new_task(const given *g, int task, bool part, char *text, size_t bytes) {
+    const char *name = g->training->tasks->task[task].name;
+    if (g->as_like[task])
+        snprintf(text, bytes, "%s (its own blocks begin%s as those of %s)", name, part ? " in part" : "",
+                 g->like[task]);
     else
         snprintf(text, bytes, "%s", name);
 }
@@ -288,17 +347,17 @@ static void tell(const given *g) {
     char fresh[600] = "", name[200];
     size_t length = 0;
     for (int k = 0; k < t->tasks->count && length < sizeof fresh; k++) {
-        bool own = false, taken = false, blocks = false;
+        bool own = false, taken = false, part = false;
         for (int32_t i = 0; i < ups_parameters_count(t->parameters); i++) {
             const ups_parameter *parameter = ups_parameters_get(t->parameters, i);
             if (owner_of(g, parameter) != k) continue;
             const bool block = rest_of_own_block(parameter, t->tasks->task[k].name) != NULL;
             own = own || !block;
             taken = taken || (g->taken[i] && !block);
-            blocks = blocks || (g->taken[i] && block);
+            part = part || (block && !g->taken[i]);
         }
         if (!own || taken) continue;
-        name_new_task(g, k, blocks, name, sizeof name);
+        name_new_task(g, k, part, name, sizeof name);
         length +=
             (size_t)snprintf(fresh + length, sizeof fresh - length, "%s%s", length ? ", " : "; new to it: ", name);
     }
@@ -317,7 +376,9 @@ static ups_status take_all(given *g, ups_error *error) {
     g->host = malloc((size_t)largest * sizeof *g->host);
     g->taken = calloc((size_t)count + 1, sizeof *g->taken);
     g->like = calloc((size_t)g->training->tasks->count + 1, sizeof *g->like);
-    if (!g->host || !g->taken || !g->like) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to read it", g->path);
+    g->as_like = calloc((size_t)g->training->tasks->count + 1, sizeof *g->as_like);
+    if (!g->host || !g->taken || !g->like || !g->as_like)
+        return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to read it", g->path);
     UPS_TRY(ups_safetensors_open(g->path, &g->file, error));
     const char *text = ups_safetensors_metadata(g->file, "operator");
     json_t *op = text ? json_loads(text, 0, NULL) : NULL;
@@ -349,6 +410,7 @@ ups_status ups_stage_training_take_given(ups_stage_training *t, ups_error *error
         free(g.host);
         free(g.taken);
         free(g.like);
+        free(g.as_like);
     }
     free(path);
     return status;

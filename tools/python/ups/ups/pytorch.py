@@ -865,7 +865,7 @@ class Operator(Parts):
                 for d in sorted({domain.place_dims for domain in domains.values() if not domain.periodic}):
                     parts[f"position{d}d"] = linear(f"position{d}d", d * (1 + 2 * len(POSITION_FREQUENCIES)), hidden)
             for name, task in tasks.items():
-                refuse_name(source, name, parts)
+                refuse_name(source, name, parts | {"blocks": None})
                 parts[name] = own_part(source, name, task, options, domains[name], condition)
         else:
             parts |= {"input": linear("input", dim, hidden), "output": linear("output", hidden, dim)}
