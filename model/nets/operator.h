@@ -31,8 +31,8 @@
  * earlier_j and trend_j start at zero and have no bias: where earlier frames repeat the first one that is known,
  * changes are zero, and the operator is one that reads fewer frames.
  *
- * Parameters are named operator.time.0 … operator.output, operator.TASK.input …. Halves of blocks that each task has for
- * itself (options->task_specific) are operator.TASK.blocks.…: a step costs the same, for it runs one task's. */
+ * Parameters are named operator.time.0 … operator.output, operator.TASK.input …. Halves of blocks that each task has
+ * for itself (options->task_specific) are operator.TASK.blocks.…: a step costs the same, for it runs one task's. */
 #ifndef UPS_MODEL_NETS_OPERATOR_H
 #define UPS_MODEL_NETS_OPERATOR_H
 
