@@ -416,8 +416,7 @@ static void add_core(const survey *s, ups_yaml *core, const model_size *size) {
     }
     if (unet && any_within(s, 1, FEW)) set_number(s->arena, core, "merge_above", FEW);
     if (mixed) set_plain(s->arena, list(s->arena, core, "mixing"), NULL, "auto");
-    if (s->count >
-        1) { /* unlike PDEs that share blocks disturb each other: docs/notes/accuracy.md, "What tasks share" */
+    if (s->count > 1) { /* docs/notes/accuracy.md, "What tasks share" */
         ups_yaml *own = list(s->arena, core, "task_specific");
         set_plain(s->arena, own, NULL, "mixing");
         set_plain(s->arena, own, NULL, "mlp");

@@ -939,7 +939,7 @@ class Operator(Parts):
     def core(self, x, levels, condition, own=None):
         """`own`: the task's, where it has blocks of its own."""
         shared = self["blocks"] if "blocks" in self else own["blocks"]
-        blocks = zip(shared, own["blocks"] if own is not None and "blocks" in own else shared, strict=True)
+        blocks = zip(shared, own["blocks"] if own is not None and "blocks" in own else shared)
 
         def run(x, grid):
             one, other = next(blocks)
