@@ -78,17 +78,6 @@ static scratch scratch_of(void *memory, const heads *all) {
     return s;
 }
 
-/* Turns pairs (i, d/2 + i) by angles whose cosines and sines are given; `back`: the other way. */
-static void rotate(const float *restrict angles, int64_t width, bool back, float *restrict row) {
-    const int64_t half = width / 2;
-    const float direction = back ? -1.0f : 1.0f;
-    for (int64_t i = 0; i < half; i++) {
-        float a = row[i], b = row[half + i], cosine = angles[i], sine = direction * angles[half + i];
-        row[i] = a * cosine - b * sine;
-        row[half + i] = b * cosine + a * sine;
-    }
-}
-
 /* What is done to rows of a head while they are read: q and k have all of it, v and gradients none. */
 typedef struct treatment {
     const float *gain;
@@ -106,19 +95,19 @@ static void load_head(const heads *h, const ups_tensor *from, int64_t offset, in
             memset(to, 0, (size_t)h->padded_width * sizeof(float));
             continue;
         }
-        /* `to`, or the tensor itself */
-        const float *row = ups_row_read(from, offset + token[r] * stride, h->width, to), *gain = t->gain;
+        load_row(from, offset + token[r] * stride, h, to);
         float scale = t->factor;
-        if (gain) {
-            float inverse = t->keep ? inverse_rms(row, h->width, h->epsilon) : t->rms[token[r] * h->count];
-            if (t->keep && t->rms) t->rms[token[r] * h->count] = inverse;
+        if (t->gain) {
+            float *rms = t->rms ? t->rms + token[r] * h->count : NULL, inverse = t->keep ? inverse_rms(h, to) : *rms;
+            if (t->keep && rms) *rms = inverse;
             scale *= inverse;
-            for (int64_t i = 0; i < h->width; i++) to[i] = row[i] * scale * gain[i];
-        } else {
-            for (int64_t i = 0; i < h->width; i++) to[i] = row[i] * scale;
+            for (int64_t i = 0; i < h->width; i += UPS_VECTOR) {
+                f32v_store(to + i, f32v_load(to + i) * scale * f32v_load_first(t->gain + i, h->width - i));
+            }
+        } else if (scale != 1.0f) {
+            scale_row(h, scale, to);
         }
-        if (t->rotated && h->rotary) rotate(h->rotary + token[r] * h->width, h->width, false, to);
-        for (int64_t i = h->width; i < h->padded_width; i++) to[i] = 0.0f;
+        if (t->rotated && h->rotary) rotate_row(h, h->rotary + token[r] * h->width, false, to);
     }
 }
 
@@ -147,24 +136,29 @@ static void mix(const heads *h, int64_t rows, const float *scores, const float *
                 to, h->padded_width, false);
 }
 
-/* to (keys, width) += scores (rows, keys), transposed, times x (rows, width). */
-static void gather(const heads *h, int64_t rows, const float *scores, const float *x, float *to) {
+/* to (keys, width) (+)= scores (rows, keys), transposed, times x (rows, width). */
+static void gather(const heads *h, int64_t rows, const float *scores, const float *x, float *to, bool accumulate) {
     ups_product(h->keys, h->padded_width, rows, scores, 1, score_stride(h), x, h->padded_width, UPS_TILE_COLUMNS, to,
-                h->padded_width, true);
+                h->padded_width, accumulate);
+}
+
+/* Behind the last key scores are to weigh nothing. */
+static void close_row(float *row, int64_t keys) {
+    for (; keys % UPS_LANES != 0; keys++) row[keys] = -INFINITY;
 }
 
 /* Scores to probabilities, in place; returns the log-sum-exp. */
-static float softmax_row(float *restrict row, int64_t keys) {
-    float largest = -INFINITY, sum = 0.0f;
-#pragma omp simd reduction(max : largest)
-    for (int64_t j = 0; j < keys; j++) largest = row[j] > largest ? row[j] : largest;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t j = 0; j < keys; j++) {
-        row[j] = ups_exp(row[j] - largest);
-        sum += row[j];
+static float softmax_row(float *row, int64_t keys) {
+    close_row(row, keys);
+    f32v most = f32v_load(row), total = {0};
+    for (int64_t j = UPS_VECTOR; j < keys; j += UPS_VECTOR) most = f32v_larger(f32v_load(row + j), most);
+    const float largest = f32v_largest(most);
+    for (int64_t j = 0; j < keys; j += UPS_LANES) {
+        for (int i = 0; i < UPS_LANES; i++) row[j + i] = ups_exp(row[j + i] - largest);
+        for (int i = 0; i < UPS_LANES; i += UPS_VECTOR) total += f32v_load(row + j + i);
     }
-    float inverse = 1.0f / sum;
-    for (int64_t j = 0; j < keys; j++) row[j] *= inverse;
+    const float sum = f32v_sum(total), inverse = 1.0f / sum;
+    for (int64_t j = 0; j < keys; j += UPS_VECTOR) f32v_store(row + j, f32v_load(row + j) * inverse);
     return largest + logf(sum);
 }
 
@@ -197,12 +191,7 @@ static void window_forward(const ups_op_call *call, const heads *h, const head_p
         }
         mix(h, rows, s->p, s->v, s->out);
         for (int64_t r = 0; r < rows; r++) {
-            int64_t offset = at->out + token[r] * features;
-            float *y = ups_row_target(&call->output, offset, s->out + r * h->padded_width, false);
-            if (y != s->out + r * h->padded_width) {
-                memcpy(y, s->out + r * h->padded_width, (size_t)h->width * sizeof(float));
-            }
-            ups_row_write(&call->output, offset, h->width, y, false);
+            store_row(&call->output, at->out + token[r] * features, h->width, s->out + r * h->padded_width, false);
         }
     }
 }
@@ -235,12 +224,18 @@ static void head_forward(const ups_op_call *call, const heads *all, int64_t item
     }
 }
 
-/* dS from P and dP, in place of dP. */
-static void softmax_backward_row(const float *restrict p, float *restrict dp, int64_t keys) {
-    float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t j = 0; j < keys; j++) sum += p[j] * dp[j];
-    for (int64_t j = 0; j < keys; j++) dp[j] = p[j] * (dp[j] - sum);
+/* P and dS from scores and dP, in their places. */
+static void softmax_backward_row(float *p, float *dp, int64_t keys, float lse) {
+    f32v total = {0};
+    close_row(p, keys);
+    for (int64_t j = 0; j < keys; j += UPS_LANES) {
+        for (int i = 0; i < UPS_LANES; i++) p[j + i] = ups_exp(p[j + i] - lse);
+        for (int i = 0; i < UPS_LANES; i += UPS_VECTOR) total += f32v_load(p + j + i) * f32v_load(dp + j + i);
+    }
+    const float sum = f32v_sum(total);
+    for (int64_t j = 0; j < keys; j += UPS_VECTOR) {
+        f32v_store(dp + j, f32v_load(p + j) * (f32v_load(dp + j) - sum));
+    }
 }
 
 /* Gradients of the bias from those of a query's scores. */
@@ -252,9 +247,9 @@ static void gather_bias(const heads *h, const scratch *s, int64_t query, const f
 /* Back through the rotation and the norm of a row of q or k, and to where it belongs. */
 static void finish_row(const heads *h, const ups_tensor *from, int64_t offset, int64_t token, const treatment *t,
                        const ups_tensor *gradient, bool accumulate, float *dgain, float *row, float *dy) {
-    if (h->rotary) rotate(h->rotary + token * h->width, h->width, true, dy);
+    if (h->rotary) rotate_row(h, h->rotary + token * h->width, true, dy);
     if (h->normalised) rms_backward(h, from, offset, t->rms[token * h->count], t->gain, dgain, row, dy);
-    store_gradient(gradient, offset, h->width, dy, accumulate);
+    store_row(gradient, offset, h->width, dy, accumulate);
 }
 
 static void window_backward(const ups_op_call *call, const heads *h, const head_place *at,
@@ -266,8 +261,6 @@ static void window_backward(const ups_op_call *call, const heads *h, const head_
     load_head(h, h->kv, at->v, h->k_stride, s->token, h->keys, h->padded_keys, &as_it_is, s->v);
     transpose(h, s->k, s->k_t);
     transpose(h, s->v, s->v_t);
-    memset(s->dk, 0, (size_t)(h->padded_keys * h->padded_width) * sizeof(float));
-    memset(s->dv, 0, (size_t)(h->padded_keys * h->padded_width) * sizeof(float));
     for (int64_t first = 0; first < h->queries; first += QUERIES) {
         int64_t rows = ups_min(QUERIES, h->queries - first);
         const int32_t *token = s->token + first;
@@ -278,16 +271,15 @@ static void window_backward(const ups_op_call *call, const heads *h, const head_
         for (int64_t r = 0; r < rows; r++) {
             float *p = s->p + r * score_stride(h), *dp = s->dp + r * score_stride(h), lse = at->lse[token[r]];
             if (h->bias) add_bias(h, s, first + r, p);
-            for (int64_t j = 0; j < h->keys; j++) p[j] = ups_exp(p[j] - lse);
-            softmax_backward_row(p, dp, h->keys);
+            softmax_backward_row(p, dp, h->keys, lse);
             if (gradients->bias) gather_bias(h, s, first + r, dp, gradients->bias);
         }
-        gather(h, rows, s->p, s->d_out, s->dv);
-        gather(h, rows, s->dp, s->q, s->dk);
+        gather(h, rows, s->p, s->d_out, s->dv, first > 0);
+        gather(h, rows, s->dp, s->q, s->dk, first > 0);
         mix(h, rows, s->dp, s->k, s->dq);
         for (int64_t r = 0; r < rows; r++) {
             float *dq = s->dq + r * h->padded_width;
-            for (int64_t i = 0; i < h->width; i++) dq[i] *= h->scale;
+            scale_row(h, h->scale, dq);
             finish_row(h, h->q, at->q + token[r] * h->q_stride, token[r], &of_q, gradients->q, gradients->accumulate_q,
                        gradients->gain_q, s->row, dq);
         }
@@ -296,8 +288,8 @@ static void window_backward(const ups_op_call *call, const heads *h, const head_
         int64_t token = s->token[r];
         finish_row(h, h->kv, at->k + token * h->k_stride, token, &of_k, gradients->kv, gradients->accumulate_kv,
                    gradients->gain_k, s->row, s->dk + r * h->padded_width);
-        store_gradient(gradients->kv, at->v + token * h->k_stride, h->width, s->dv + r * h->padded_width,
-                       gradients->accumulate_kv);
+        store_row(gradients->kv, at->v + token * h->k_stride, h->width, s->dv + r * h->padded_width,
+                  gradients->accumulate_kv);
     }
 }
 
@@ -339,7 +331,7 @@ static head_kernel head_kernel_of(const ups_op_call *call, const heads *h) {
 static size_t workspace_bytes(const ups_device *device, const ups_op_call *call, bool backward) {
     heads h = heads_of(call, is_cross(call));
     int64_t items = h.batch * h.count; /* each has gradients of gains, and of the bias, of its own */
-    int64_t floats = 2 * items * h.width + (call->inputs[5].shape.rank > 0 ? items * h.windows.offsets : 0);
+    int64_t floats = 2 * items * h.padded_width + (call->inputs[5].shape.rank > 0 ? items * h.windows.offsets : 0);
     return (size_t)ups_cpu_threads(device) * head_kernel_of(call, &h).bytes(&h) +
            (backward ? (size_t)floats * sizeof(float) : 0);
 }
@@ -375,21 +367,21 @@ static ups_status backward(ups_device *device, const ups_op_call *call, ups_erro
     head_gradients gradients = {.q = &call->input_gradients[0], .kv = &call->input_gradients[cross ? 1 : 0]};
     gradients.accumulate_q = call->accumulate[0];
     gradients.accumulate_kv = call->accumulate[cross ? 1 : 0];
-    float *const biases = gains + 2 * items * h.width, *const dbias = call->input_gradients[5].data;
-    memset(gains, 0, (size_t)(2 * items * h.width) * sizeof(float));
+    float *const biases = gains + 2 * items * h.padded_width, *const dbias = call->input_gradients[5].data;
+    memset(gains, 0, (size_t)(2 * items * h.padded_width) * sizeof(float));
     if (dbias) memset(biases, 0, (size_t)(items * h.windows.offsets) * sizeof(float));
 #pragma omp parallel for num_threads(ups_cpu_threads(device)) schedule(static)
     for (int64_t item = 0; item < items; item++) {
         head_gradients mine = gradients;
-        mine.gain_q = gains + 2 * item * h.width;
-        mine.gain_k = mine.gain_q + h.width;
+        mine.gain_q = gains + 2 * item * h.padded_width;
+        mine.gain_k = mine.gain_q + h.padded_width;
         mine.bias = dbias ? biases + item * h.windows.offsets : NULL;
         kernel.backward(call, &h, item, &mine, (char *)call->workspace + (size_t)omp_get_thread_num() * bytes);
     }
     for (int input = 2; input <= 3; input++) {
         if (!h.normalised || !ups_present(&call->input_gradients[input])) continue;
-        ups_add_partials(gains + (input - 2) * h.width, items, 2 * h.width, h.width, call->input_gradients[input].data,
-                         call->accumulate[input]);
+        ups_add_partials(gains + (input - 2) * h.padded_width, items, 2 * h.padded_width, h.width,
+                         call->input_gradients[input].data, call->accumulate[input]);
     }
     if (dbias) write_bias_gradient(&h, biases, dbias, call->accumulate[5]);
     return UPS_OK;

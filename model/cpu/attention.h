@@ -47,17 +47,40 @@ static inline bool is_cross(const ups_op_call *call) {
     return call->inputs[1].shape.rank > 0;
 }
 
-static inline void load_row(const ups_tensor *from, int64_t offset, int64_t width, int64_t padded, float *to) {
-    const float *row = ups_row_read(from, offset, width, to);
-    if (row != to) memcpy(to, row, (size_t)width * sizeof(float));
-    for (int64_t i = width; i < padded; i++) to[i] = 0.0f;
+/* A row in scratch, whole vectors of it: what lies beyond its width is zero. */
+static inline void load_row(const ups_tensor *from, int64_t offset, const heads *h, float *to) {
+    int64_t i = 0;
+    if (from->dtype == UPS_F32) {
+        const float *row = (const float *)from->data + offset;
+        for (; i < h->width; i += UPS_VECTOR) f32v_store(to + i, f32v_load_first(row + i, h->width - i));
+    } else {
+        ups_row_to_f32(from->dtype, (const uint16_t *)from->data + offset, to, h->width);
+        for (i = h->width; i % UPS_VECTOR != 0; i++) to[i] = 0.0f;
+    }
+    for (; i < h->padded_width; i += UPS_VECTOR) f32v_store(to + i, (f32v){0});
 }
 
-static inline float inverse_rms(const float *x, int64_t n, float epsilon) {
-    float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < n; i++) sum += x[i] * x[i];
-    return 1.0f / sqrtf(sum / (float)n + epsilon);
+static inline float inverse_rms(const heads *h, const float *row) {
+    f32v sum = {0};
+    for (int64_t i = 0; i < h->padded_width; i += UPS_VECTOR) sum += f32v_load(row + i) * f32v_load(row + i);
+    return 1.0f / sqrtf(f32v_sum(sum) / (float)h->width + h->epsilon);
+}
+
+static inline void scale_row(const heads *h, float factor, float *row) {
+    for (int64_t i = 0; i < h->padded_width; i += UPS_VECTOR) f32v_store(row + i, f32v_load(row + i) * factor);
+}
+
+/* Turns pairs (i, d/2 + i) by angles whose cosines and sines are given; `back`: the other way. */
+static inline void rotate_row(const heads *h, const float *angles, bool back, float *row) {
+    const int64_t half = h->width / 2;
+    const float direction = back ? -1.0f : 1.0f;
+    for (int64_t i = 0; i < half; i += UPS_VECTOR) {
+        const int64_t count = half - i;
+        f32v a = f32v_load_first(row + i, count), b = f32v_load_first(row + half + i, count);
+        f32v cosine = f32v_load_first(angles + i, count), sine = direction * f32v_load_first(angles + half + i, count);
+        f32v_store_first(row + i, a * cosine - b * sine, count);
+        f32v_store_first(row + half + i, b * cosine + a * sine, count);
+    }
 }
 
 /* Where a head's rows and statistics lie. */
@@ -82,35 +105,46 @@ static inline head_place place_of(const ups_op_call *call, const heads *h, int64
     return p;
 }
 
-/* Through y = x * inverse * gain, from dy to dx in place; dgain += dy * x * inverse. */
+/* Through y = x * inverse * gain, from dy to dx in place; dgain += dy * x * inverse. Of rows in scratch, dgain among
+ * them; `x` is filled. */
 static inline void rms_backward(const heads *h, const ups_tensor *from, int64_t offset, float inverse,
-                                const float *gain, float *restrict dgain, float *restrict x, float *restrict dy) {
-    load_row(from, offset, h->width, h->padded_width, x);
-    float product = 0.0f;
-#pragma omp simd reduction(+ : product)
-    for (int64_t i = 0; i < h->width; i++) {
-        x[i] *= inverse;
-        dgain[i] += dy[i] * x[i];
-        dy[i] *= gain[i];
-        product += dy[i] * x[i];
+                                const float *gain, float *dgain, float *x, float *dy) {
+    load_row(from, offset, h, x);
+    f32v products = {0};
+    for (int64_t i = 0; i < h->padded_width; i += UPS_VECTOR) {
+        f32v normal = f32v_load(x + i) * inverse, d = f32v_load(dy + i);
+        f32v_store(x + i, normal);
+        f32v_store(dgain + i, f32v_load(dgain + i) + d * normal);
+        d *= i < h->width ? f32v_load_first(gain + i, h->width - i) : (f32v){0};
+        f32v_store(dy + i, d);
+        products += d * normal;
     }
-    product /= (float)h->width;
-    for (int64_t i = 0; i < h->width; i++) dy[i] = inverse * (dy[i] - x[i] * product);
+    const float product = f32v_sum(products) / (float)h->width;
+    for (int64_t i = 0; i < h->padded_width; i += UPS_VECTOR) {
+        f32v_store(dy + i, inverse * (f32v_load(dy + i) - f32v_load(x + i) * product));
+    }
 }
 
-static inline void store_gradient(const ups_tensor *gradient, int64_t offset, int64_t width, float *values,
-                                  bool accumulate) {
-    if (!ups_present(gradient)) return;
-    float *to = ups_row_target(gradient, offset, values, accumulate);
-    if (to != values) memcpy(to, values, (size_t)width * sizeof(float));
-    ups_row_write(gradient, offset, width, to, accumulate);
+/* A row in scratch to where it belongs, or added to what is there. */
+static inline void store_row(const ups_tensor *to, int64_t offset, int64_t width, float *values, bool accumulate) {
+    if (!ups_present(to)) return;
+    if (to->dtype != UPS_F32) {
+        ups_row_write(to, offset, width, values, accumulate);
+        return;
+    }
+    float *row = (float *)to->data + offset;
+    for (int64_t i = 0; i < width; i += UPS_VECTOR) {
+        f32v value = f32v_load(values + i);
+        if (accumulate) value += f32v_load_first(row + i, width - i);
+        f32v_store_first(row + i, value, width - i);
+    }
 }
 
 /* What backward writes for one head. */
 typedef struct head_gradients {
     const ups_tensor *q, *kv; /* the same when packed; data NULL: not wanted */
     bool accumulate_q, accumulate_kv;
-    float *gain_q, *gain_k; /* added to; (width) each */
+    float *gain_q, *gain_k; /* added to; (padded width) each */
     float *bias;            /* (offsets); NULL: not wanted */
 } head_gradients;
 

@@ -47,30 +47,28 @@ static void pass_gradient(ups_device *device, const ups_tensor *dy, const ups_te
     }
 }
 
-/* gradient[g, c] (+)= sum over r < rows of dy[g * group_stride + r * row_stride + c] (times the same element of x when
- * given), g < groups, c < width. */
-static void sum_gradient(ups_device *device, const ups_tensor *dy, const ups_tensor *x, const ups_tensor *gradient,
-                         int64_t groups, int64_t group_stride, int64_t rows, int64_t row_stride, int64_t width,
-                         bool accumulate) {
+/* Sums of up to COLUMNS columns to where their gradient lies. */
+static void write_sums(const ups_tensor *gradient, int64_t at, int64_t n, const float *sums, bool accumulate) {
+    float out[COLUMNS], *to = ups_row_target(gradient, at, out, accumulate);
+    memcpy(to, sums, (size_t)n * sizeof(float));
+    ups_row_write(gradient, at, n, to, accumulate);
+}
+
+/* gradient[g, c] (+)= sum over r < rows of dy[g * group_stride + r * row_stride + c], g < groups, c < width. */
+static void sum_gradient(ups_device *device, const ups_tensor *dy, const ups_tensor *gradient, int64_t groups,
+                         int64_t group_stride, int64_t rows, int64_t row_stride, int64_t width, bool accumulate) {
     int64_t stripes = ups_div_up(width, COLUMNS);
 #pragma omp parallel for num_threads(ups_threads_for(device, groups *rows *width)) schedule(static) collapse(2)
     for (int64_t group = 0; group < groups; group++) {
         for (int64_t stripe = 0; stripe < stripes; stripe++) {
-            float sum[COLUMNS] = {0}, in[COLUMNS], factor[COLUMNS];
+            float sum[COLUMNS] = {0}, in[COLUMNS];
             int64_t start = stripe * COLUMNS, n = ups_min(COLUMNS, width - start);
             for (int64_t row = 0; row < rows; row++) {
                 int64_t offset = group * group_stride + row * row_stride + start;
                 const float *d = ups_row_read(dy, offset, n, in);
-                if (x) {
-                    const float *f = ups_row_read(x, offset, n, factor);
-                    for (int64_t i = 0; i < n; i++) sum[i] += d[i] * f[i];
-                } else {
-                    for (int64_t i = 0; i < n; i++) sum[i] += d[i];
-                }
+                for (int64_t i = 0; i < n; i++) sum[i] += d[i];
             }
-            float out[COLUMNS], *to = ups_row_target(gradient, group * width + start, out, accumulate);
-            memcpy(to, sum, (size_t)n * sizeof(float));
-            ups_row_write(gradient, group * width + start, n, to, accumulate);
+            write_sums(gradient, group * width + start, n, sum, accumulate);
         }
     }
 }
@@ -96,25 +94,34 @@ static ups_status modulate_forward(ups_device *device, const ups_op_call *call, 
 
 static ups_status modulate_backward(ups_device *device, const ups_op_call *call, ups_error *error) {
     token_shape s = token_shape_of(call->output_gradient.shape);
-    const ups_tensor *dy = &call->output_gradient, *dx = &call->input_gradients[0];
-    if (ups_present(dx)) {
-#pragma omp parallel for num_threads(ups_threads_for(device, s.batch *s.tokens *s.width)) schedule(static)
-        for (int64_t row = 0; row < s.batch * s.tokens; row++) {
-            float in[UPS_CHUNK], scales[UPS_CHUNK], out[UPS_CHUNK];
-            for (int64_t start = 0; start < s.width; start += UPS_CHUNK) {
-                int64_t n = ups_min(UPS_CHUNK, s.width - start), at = row * s.width + start;
+    const ups_tensor *dy = &call->output_gradient, *const to = call->input_gradients;
+    const bool wants_dx = ups_present(&to[0]), wants_scale = ups_present(&to[1]);
+    const int64_t stripes = ups_div_up(s.width, COLUMNS);
+#pragma omp parallel for num_threads(ups_threads_for(device, s.batch *s.tokens *s.width)) schedule(static) collapse(2)
+    for (int64_t sample = 0; sample < s.batch; sample++) {
+        for (int64_t stripe = 0; stripe < stripes; stripe++) {
+            float in[COLUMNS], other[COLUMNS], out[COLUMNS], factors[COLUMNS], scales[COLUMNS] = {0},
+                                                                               shifts[COLUMNS] = {0};
+            const int64_t start = stripe * COLUMNS, n = ups_min(COLUMNS, s.width - start),
+                          of_sample = sample * s.width + start;
+            const float *scale = ups_row_read(&call->inputs[1], of_sample, n, in);
+            for (int64_t i = 0; i < n; i++) factors[i] = 1.0f + scale[i];
+            for (int64_t token = 0; token < s.tokens; token++) {
+                const int64_t at = (sample * s.tokens + token) * s.width + start;
                 const float *d = ups_row_read(dy, at, n, in);
-                const float *scale = ups_row_read(&call->inputs[1], row / s.tokens * s.width + start, n, scales);
-                float *to = ups_row_target(dx, at, out, call->accumulate[0]);
-                for (int64_t i = 0; i < n; i++) to[i] = d[i] * (1.0f + scale[i]);
-                ups_row_write(dx, at, n, to, call->accumulate[0]);
+                for (int64_t i = 0; i < n; i++) shifts[i] += d[i];
+                if (wants_scale) {
+                    const float *x = ups_row_read(&call->inputs[0], at, n, other);
+                    for (int64_t i = 0; i < n; i++) scales[i] += d[i] * x[i];
+                }
+                if (!wants_dx) continue;
+                float *dx = ups_row_target(&to[0], at, out, call->accumulate[0]);
+                for (int64_t i = 0; i < n; i++) dx[i] = d[i] * factors[i];
+                ups_row_write(&to[0], at, n, dx, call->accumulate[0]);
             }
+            if (wants_scale) write_sums(&to[1], of_sample, n, scales, call->accumulate[1]);
+            if (ups_present(&to[2])) write_sums(&to[2], of_sample, n, shifts, call->accumulate[2]);
         }
-    }
-    for (int input = 1; input <= 2; input++) {
-        if (!ups_present(&call->input_gradients[input])) continue;
-        sum_gradient(device, dy, input == 1 ? &call->inputs[0] : NULL, &call->input_gradients[input], s.batch,
-                     s.tokens * s.width, s.tokens, s.width, s.width, call->accumulate[input]);
     }
     return UPS_OK;
 }
@@ -164,11 +171,9 @@ static ups_status residual_forward(ups_device *device, const ups_op_call *call, 
 
 static ups_status residual_backward(ups_device *device, const ups_op_call *call, ups_error *error) {
     token_shape s = token_shape_of(call->output_gradient.shape);
-    const ups_tensor *dy = &call->output_gradient, *df = &call->input_gradients[1], *dgate = &call->input_gradients[2];
-    if (ups_present(&call->input_gradients[0])) {
-        pass_gradient(device, dy, &call->input_gradients[0], 1.0f, call->accumulate[0]);
-    }
-    if (!ups_present(df) && !ups_present(dgate)) return UPS_OK;
+    const ups_tensor *dy = &call->output_gradient, *dx = &call->input_gradients[0];
+    const ups_tensor *df = &call->input_gradients[1], *dgate = &call->input_gradients[2];
+    const bool wants_dx = ups_present(dx);
     int64_t stripes = ups_div_up(s.width, COLUMNS);
 #pragma omp parallel for num_threads(ups_threads_for(device, s.batch *s.tokens *s.width)) schedule(static) collapse(2)
     for (int64_t sample = 0; sample < s.batch; sample++) {
@@ -180,6 +185,11 @@ static ups_status residual_backward(ups_device *device, const ups_op_call *call,
             for (int64_t token = 0; token < s.tokens; token++) {
                 int64_t at = (sample * s.tokens + token) * s.width + start;
                 const float *d = ups_row_read(dy, at, n, in);
+                if (wants_dx) {
+                    float *to = ups_row_target(dx, at, out, call->accumulate[0]);
+                    if (to != d) memcpy(to, d, (size_t)n * sizeof(float));
+                    ups_row_write(dx, at, n, to, call->accumulate[0]);
+                }
                 if (ups_present(df)) {
                     float *to = ups_row_target(df, at, out, call->accumulate[1]);
                     for (int64_t i = 0; i < n; i++) to[i] = w[i] * d[i];
@@ -245,11 +255,9 @@ static ups_status add_backward(ups_device *device, const ups_op_call *call, ups_
     if (repeat.period == count) {
         pass_gradient(device, dy, dz, 1.0f, call->accumulate[1]);
     } else if (repeat.per_sample) {
-        sum_gradient(device, dy, NULL, dz, s.batch, s.tokens * s.width, s.tokens, s.width, s.width,
-                     call->accumulate[1]);
+        sum_gradient(device, dy, dz, s.batch, s.tokens * s.width, s.tokens, s.width, s.width, call->accumulate[1]);
     } else {
-        sum_gradient(device, dy, NULL, dz, 1, 0, count / repeat.period, repeat.period, repeat.period,
-                     call->accumulate[1]);
+        sum_gradient(device, dy, dz, 1, 0, count / repeat.period, repeat.period, repeat.period, call->accumulate[1]);
     }
     return UPS_OK;
 }
@@ -266,7 +274,7 @@ static ups_status broadcast_backward(ups_device *device, const ups_op_call *call
     const ups_tensor *gradient = &call->input_gradients[0];
     if (!ups_present(gradient)) return UPS_OK;
     int64_t period = ups_shape_elements(gradient->shape);
-    sum_gradient(device, &call->output_gradient, NULL, gradient, 1, 0, call->attributes->batch, period, period,
+    sum_gradient(device, &call->output_gradient, gradient, 1, 0, call->attributes->batch, period, period,
                  call->accumulate[0]);
     return UPS_OK;
 }

@@ -120,50 +120,43 @@ static ups_status forward(ups_device *device, const ups_op_call *call, ups_error
     return UPS_OK;
 }
 
-/* dh = dy GELU'(h), in the dtype of the weights. */
-static void gelu_gradient(ups_device *device, const ups_op_call *call, const ups_tensor *dh) {
-    int64_t count = ups_shape_elements(dh->shape), chunks = ups_div_up(count, UPS_CHUNK);
-#pragma omp parallel for num_threads(ups_threads_for(device, count)) schedule(static)
-    for (int64_t chunk = 0; chunk < chunks; chunk++) {
-        float before[UPS_CHUNK], in[UPS_CHUNK], out[UPS_CHUNK];
-        int64_t start = chunk * UPS_CHUNK, n = ups_min(UPS_CHUNK, count - start);
-        const float *h = ups_row_read(&call->saved[0], start, n, before);
-        const float *dy = ups_row_read(&call->output_gradient, start, n, in);
-        float *to = ups_row_target(dh, start, out, false);
-        ups_gelu_row_backward(h, dy, to, n);
-        ups_row_write(dh, start, n, to, false);
-    }
-}
-
-static void bias_gradient(ups_device *device, const ups_op_call *call, const ups_tensor *dy, float *partials) {
+/* What becomes of `dy` before it is multiplied, and its sums over rows, in one pass: dh = dy GELU'(h) where there is
+ * GELU. `dh`: NULL where there is none; `sums`: a row for each block of rows, or NULL. */
+static void pass_rows(ups_device *device, const ups_op_call *call, const ups_tensor *dh, float *sums) {
+    const ups_tensor *dy = &call->output_gradient;
     int64_t rows = ups_shape_rows(dy->shape), width = ups_shape_last(dy->shape), blocks = ups_row_blocks(rows);
+    if (!dh && !sums) return;
 #pragma omp parallel for num_threads(ups_threads_for(device, rows *width)) schedule(static)
     for (int64_t block = 0; block < blocks; block++) {
-        float *sum = partials + block * width, scratch[UPS_CHUNK];
-        memset(sum, 0, (size_t)width * sizeof(float));
+        float *sum = sums ? sums + block * width : NULL;
+        if (sum) memset(sum, 0, (size_t)width * sizeof(float));
         for (int64_t row = ups_row_block_start(rows, block); row < ups_row_block_start(rows, block + 1); row++) {
             for (int64_t start = 0; start < width; start += UPS_CHUNK) {
-                int64_t n = ups_min(UPS_CHUNK, width - start);
-                const float *d = ups_row_read(dy, row * width + start, n, scratch);
-                for (int64_t i = 0; i < n; i++) sum[start + i] += d[i];
+                float before[UPS_CHUNK], in[UPS_CHUNK], out[UPS_CHUNK];
+                const int64_t n = ups_min(UPS_CHUNK, width - start), at = row * width + start;
+                const float *d = ups_row_read(dy, at, n, in);
+                if (dh) {
+                    float *to = ups_row_target(dh, at, out, false);
+                    ups_gelu_row_backward(ups_row_read(&call->saved[0], at, n, before), d, to, n);
+                    ups_row_write(dh, at, n, to, false);
+                    d = to;
+                }
+                for (int64_t i = 0; sum && i < n; i++) sum[start + i] += d[i];
             }
         }
     }
-    ups_add_partials(partials, blocks, width, width, call->input_gradients[2].data, call->accumulate[2]);
+    if (sums) ups_add_partials(sums, blocks, width, width, call->input_gradients[2].data, call->accumulate[2]);
 }
 
 static ups_status backward(ups_device *device, const ups_op_call *call, ups_error *error) {
     linear_shape s = linear_shape_of(call);
     linear_layout l = layout_of(device, call, true);
     char *workspace = call->workspace;
-    ups_tensor dy = {.dtype = s.compute, .shape = call->output_gradient.shape}, unconverted = call->output_gradient;
-    if (has_gelu(call)) {
-        dy.data = workspace + l.cast_dy;
-        gelu_gradient(device, call, &dy);
-        unconverted = dy;
-    } else {
-        dy.data = (void *)(uintptr_t)operand(device, &call->output_gradient, s.compute, workspace + l.cast_dy);
-    }
+    ups_tensor dy = {.dtype = s.compute, .shape = call->output_gradient.shape};
+    const bool gelu = has_gelu(call), wants_bias = ups_present(&call->input_gradients[2]);
+    if (gelu) dy.data = workspace + l.cast_dy;
+    pass_rows(device, call, gelu ? &dy : NULL, wants_bias ? (float *)(void *)(workspace + l.partials) : NULL);
+    if (!gelu) dy.data = (void *)(uintptr_t)operand(device, &call->output_gradient, s.compute, workspace + l.cast_dy);
     if (ups_present(&call->input_gradients[0])) {
         ups_matmul_shape product = input_product(call, s);
         UPS_CPU(matmul)
@@ -176,8 +169,6 @@ static ups_status backward(ups_device *device, const ups_op_call *call, ups_erro
         UPS_CPU(matmul)
         (&product, ups_cpu_threads(device), dy.data, x, NULL, call->input_gradients[1].data, NULL, workspace);
     }
-    if (ups_present(&call->input_gradients[2]))
-        bias_gradient(device, call, &unconverted, (float *)(workspace + l.partials));
     return UPS_OK;
 }
 

@@ -19,6 +19,7 @@ enum {
     TRANSPOSED_SPAN = 384,       /* the same where A is packed, too */
     ROWS_TOGETHER = 8,           /* of a matrix whose slow axis is k, packed panel by panel; the next are asked for */
     A_ELEMENTS = 32 * 1024,      /* of A worked on together: 128 KiB of the second-level cache */
+    DIRECT_PANELS = 2,           /* of B, up to which a transposed A is read where it lies */
     SMALL_PRODUCT = 1 << 18,     /* multiplications below which starting threads costs more than it saves */
     ALIGNMENT = 16,              /* floats */
 };
@@ -30,8 +31,8 @@ typedef struct layout {
     int row_threads, column_threads; /* the grid */
     int64_t span, depth;             /* of k: packed together; in a block */
     int64_t group;                   /* row tiles worked on together */
-    bool pack_a;
-    int64_t b_elements, a_elements; /* of one thread's scratch */
+    bool pack_a, pack_b;             /* otherwise read where they lie */
+    int64_t b_elements, a_elements;  /* of one thread's scratch */
 } layout;
 
 /* What the busiest of `threads` has of `size` rows or columns, in tiles of `tile`: thread i those from tiles i /
@@ -52,7 +53,7 @@ static void choose_grid(const ups_matmul_shape *s, int threads, layout *l) {
     for (int rows = 1; rows <= threads; rows++) {
         if (threads % rows != 0) continue;
         int columns = threads / rows;
-        double cost = rows * (double)s->n + (l->pack_a ? columns * (double)s->m : 0.0);
+        double cost = (l->pack_b ? rows * (double)s->n : 0.0) + (l->pack_a ? columns * (double)s->m : 0.0);
         /* What the busiest thread multiplies beyond its share weighs as much as packing it would. A tile at the edge
          * takes as long as its rows and columns: of 64 columns one thread may have 48 and the other 16. */
         double most =
@@ -77,14 +78,18 @@ static layout layout_of(const ups_matmul_shape *s, int threads) {
     layout l = {.row_tiles = ups_div_up(s->m, UPS_TILE_ROWS), .panels = ups_div_up(s->n, UPS_TILE_COLUMNS)};
     l.pairs = multiplies_pairs(s);
     l.k = l.pairs ? ups_div_up(s->k, 2) : s->k;
-    l.pack_a = s->transpose_a || (l.pairs ? s->k % 2 != 0 : s->operands != UPS_F32);
+    const bool plain = s->operands == UPS_F32;
+    /* Packing pays by what is read again: a tile of A by every panel, one of B, if it does not lie as if it was packed.
+     */
+    l.pack_a = s->transpose_a ? !plain || l.panels > DIRECT_PANELS : l.pairs ? s->k % 2 != 0 : !plain;
+    l.pack_b = !plain || s->transpose_b || l.panels > 1 || s->n % UPS_VECTOR != 0;
     choose_grid(s, threads, &l);
     /* A sum that C cannot hold as float32 is finished in one go. */
     l.span = s->result == UPS_F32 ? ups_div_up(l.k, ups_div_up(l.k, l.pack_a ? TRANSPOSED_SPAN : SPAN)) : l.k;
     l.depth = s->result == UPS_F32 ? ups_div_up(l.span, ups_div_up(l.span, DEPTH)) : l.k;
     int64_t fitting = A_ELEMENTS / (l.span * UPS_TILE_ROWS), mine = ups_div_up(l.row_tiles, l.row_threads);
     l.group = ups_div_up(mine, ups_div_up(mine, fitting < 1 ? 1 : fitting));
-    l.b_elements = ups_div_up(l.panels, l.column_threads) * l.span * UPS_TILE_COLUMNS;
+    l.b_elements = l.pack_b ? ups_div_up(l.panels, l.column_threads) * l.span * UPS_TILE_COLUMNS : 0;
     l.a_elements = l.pack_a ? ups_div_up(l.group * UPS_TILE_ROWS * l.span, ALIGNMENT) * ALIGNMENT : 0;
     return l;
 }
@@ -243,29 +248,31 @@ static void multiply_panel(const part *p, int64_t first, int64_t end, int64_t pa
     int64_t column = panel * UPS_TILE_COLUMNS, columns = ups_min(UPS_TILE_COLUMNS, s->n - column);
     int64_t vectors = ups_div_up(columns, UPS_VECTOR);
     bool plain = s->result == UPS_F32 && columns % UPS_VECTOR == 0;
-    const float *packed_b = p->packed_b + (panel - p->first_panel) * UPS_TILE_COLUMNS * p->span;
+    const layout *l = p->layout;
+    const bool packed_a = l->pack_a, packed_b = l->pack_b;
+    const float *b = packed_b ? p->packed_b + (panel - p->first_panel) * UPS_TILE_COLUMNS * p->span
+                              : (const float *)p->b.data + p->start * s->n;
 #ifdef __AVX512BF16__
-    ups_tile_function *const(*tiles)[UPS_TILE_VECTORS] = p->layout->pairs ? ups_pair_tiles : ups_tiles;
+    ups_tile_function *const(*tiles)[UPS_TILE_VECTORS] = l->pairs ? ups_pair_tiles : ups_tiles;
 #else
     ups_tile_function *const(*tiles)[UPS_TILE_VECTORS] = ups_tiles;
 #endif
     float sums[UPS_TILE_ROWS * UPS_TILE_COLUMNS];
-    ups_tile_call t = {.b_stride = UPS_TILE_COLUMNS, .c = sums, .c_stride = plain ? s->n : UPS_TILE_COLUMNS};
-    t.row_stride = p->packed_a ? 1 : p->layout->k;
-    t.k_stride = p->packed_a ? UPS_TILE_ROWS : 1;
-    for (int64_t start = 0; start < p->span; start += p->layout->depth) {
+    ups_tile_call t = {.c = sums, .c_stride = plain ? s->n : UPS_TILE_COLUMNS};
+    t.b_stride = packed_b ? UPS_TILE_COLUMNS : s->n;
+    t.row_stride = packed_a || s->transpose_a ? 1 : l->k;
+    t.k_stride = packed_a ? UPS_TILE_ROWS : s->transpose_a ? s->m : 1;
+    for (int64_t start = 0; start < p->span; start += l->depth) {
         bool begins = p->start + start == 0, accumulate = s->accumulate || !begins;
         const float *bias = p->bias && begins ? p->bias + column : NULL;
-        t.k = ups_min(p->layout->depth, p->span - start);
-        t.b = packed_b + start * UPS_TILE_COLUMNS;
+        t.k = ups_min(l->depth, p->span - start);
+        t.b = b + start * t.b_stride;
         t.bias = plain ? bias : NULL;
         t.accumulate = plain && accumulate;
         for (int64_t tile = first; tile < end; tile++) {
             int64_t row = tile * UPS_TILE_ROWS, rows = ups_min(UPS_TILE_ROWS, s->m - row), at = row * s->n + column;
-            if (p->packed_a)
-                t.a = p->packed_a + ((tile - first) * p->span + start) * UPS_TILE_ROWS;
-            else
-                t.a = (const float *)p->a.data + row * p->layout->k + p->start + start;
+            t.a = packed_a ? p->packed_a + ((tile - first) * p->span + start) * UPS_TILE_ROWS
+                           : (const float *)p->a.data + row * t.row_stride + (p->start + start) * t.k_stride;
             if (plain) t.c = (float *)p->c + at;
             tiles[rows - 1][vectors - 1](&t);
             if (!plain) {
@@ -294,10 +301,10 @@ static void multiply_part(part *p, int row, int column) {
     p->first_panel = first;
     for (p->start = 0; p->start < l->k; p->start += l->span) {
         p->span = ups_min(l->span, l->k - p->start);
-        pack(&p->b, first, end, UPS_TILE_COLUMNS, p->start, p->span, p->packed_b);
+        if (l->pack_b) pack(&p->b, first, end, UPS_TILE_COLUMNS, p->start, p->span, p->packed_b);
         for (int64_t group = row_first; group < row_end; group += l->group) {
             int64_t group_end = ups_min(group + l->group, row_end);
-            if (p->packed_a) pack(&p->a, group, group_end, UPS_TILE_ROWS, p->start, p->span, p->packed_a);
+            if (l->pack_a) pack(&p->a, group, group_end, UPS_TILE_ROWS, p->start, p->span, p->packed_a);
             bool last = p->start + p->span == l->k;
             for (int64_t panel = first; panel < end; panel++) {
                 multiply_panel(p, group, group_end, panel);
@@ -317,7 +324,7 @@ static void multiply(const ups_matmul_shape *s, int threads, const void *a, cons
         p.a = matrix_of(a, s->operands, s->m, s->k, !s->transpose_a, l.pairs);
         p.b = matrix_of(b, s->operands, s->n, s->k, s->transpose_b, l.pairs);
         p.packed_b = scratch + thread * (l.b_elements + l.a_elements);
-        p.packed_a = l.pack_a ? p.packed_b + l.b_elements : NULL;
+        p.packed_a = p.packed_b + l.b_elements;
         multiply_part(&p, thread / l.column_threads, thread % l.column_threads);
     }
 }

@@ -12,7 +12,7 @@
 #include <math.h>
 #include <omp.h>
 #include <string.h>
-#ifdef __AVX512BF16__
+#ifdef __AVX2__
 #include <immintrin.h>
 #endif
 
@@ -42,13 +42,65 @@ static inline f32v f32v_load(const float *from) {
 static inline void f32v_store(float *to, f32v value) {
     *(f32v_any *)(void *)to = value;
 }
-/* Pairwise, so that the sum is as accurate as it is deterministic. */
+
+#if defined(__AVX2__) && !defined(__AVX512F__)
+/* What masks all but the first `count` lanes, of 0 to 8. */
+static inline __m256i f32v_first(int64_t count) {
+    static const int32_t ones[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
+    return _mm256_loadu_si256((const __m256i_u *)(const void *)(ones + 8 - count));
+}
+#endif
+
+/* The first `count` lanes, all where it is larger; zeros beyond. Memory beyond them is not touched. */
+static inline f32v f32v_load_first(const float *from, int64_t count) {
+    if (count >= UPS_VECTOR) return f32v_load(from);
+#if defined(__AVX512F__)
+    return (f32v)_mm512_maskz_loadu_ps((__mmask16)((1u << count) - 1), from);
+#elif defined(__AVX2__)
+    return (f32v)_mm256_maskload_ps(from, f32v_first(count));
+#else
+    f32v value = {0};
+    for (int i = 0; i < count; i++) value[i] = from[i];
+    return value;
+#endif
+}
+static inline void f32v_store_first(float *to, f32v value, int64_t count) {
+    if (count >= UPS_VECTOR) {
+        f32v_store(to, value);
+        return;
+    }
+#if defined(__AVX512F__)
+    _mm512_mask_storeu_ps(to, (__mmask16)((1u << count) - 1), (__m512)value);
+#elif defined(__AVX2__)
+    _mm256_maskstore_ps(to, f32v_first(count), (__m256)value);
+#else
+    for (int i = 0; i < count; i++) to[i] = value[i];
+#endif
+}
+
+/* Of all lanes, halves with halves: as accurate as it is deterministic. */
 static inline float f32v_sum(f32v v) {
+#if defined(__AVX512F__)
+    return _mm512_reduce_add_ps((__m512)v);
+#elif defined(__AVX2__)
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+    __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+#else
+    return (v[0] + v[2]) + (v[1] + v[3]);
+#endif
+}
+
+typedef int32_t i32v __attribute__((vector_size(UPS_VECTOR * sizeof(int32_t))));
+
+static inline f32v f32v_larger(f32v a, f32v b) {
+    const i32v larger = a > b;
+    return (f32v)(((i32v)a & larger) | ((i32v)b & ~larger));
+}
+static inline float f32v_largest(f32v v) {
     float lanes[UPS_VECTOR];
     f32v_store(lanes, v);
-    for (int step = UPS_VECTOR / 2; step > 0; step /= 2) {
-        for (int i = 0; i < step; i++) lanes[i] += lanes[i + step];
-    }
+    for (int i = 1; i < UPS_VECTOR; i++) lanes[0] = lanes[i] > lanes[0] ? lanes[i] : lanes[0];
     return lanes[0];
 }
 

@@ -186,16 +186,24 @@ const op_case op_cases[] = {
 };
 const int op_case_count = sizeof op_cases / sizeof *op_cases;
 
-/* The reference operator at batch 8: 128 tokens of 384, 8 heads, MLP ratio 4. */
+/* The reference operator at batch 8: 128 tokens of 384, 8 heads, MLP ratio 4. A small one has 64 tokens of 48, 2 heads, MLP ratio 2. */
 const op_case op_perf_cases[] = {
     {.name = "linear q, k, v", .kind = UPS_OP_LINEAR, .input_count = 3, .inputs = {C(8, 128, 384), C(1152, 384), V(1152)}, .output = C(8, 128, 1152)},
     {.name = "linear projection", .kind = UPS_OP_LINEAR, .input_count = 3, .inputs = {C(8, 128, 384), C(384, 384), V(384)}, .output = C(8, 128, 384)},
     {.name = "linear up", .kind = UPS_OP_LINEAR, .input_count = 3, .inputs = {C(8, 128, 384), C(1536, 384), V(1536)}, .output = C(8, 128, 1536)},
     {.name = "linear down", .kind = UPS_OP_LINEAR, .input_count = 3, .inputs = {C(8, 128, 1536), C(384, 1536), V(384)}, .output = C(8, 128, 384)},
     {.name = "linear in", .kind = UPS_OP_LINEAR, .attributes = {.output_f32 = true}, .input_count = 3, .inputs = {S(8, 128, 128), C(384, 128), V(384)}, .output = S(8, 128, 384)},
+    {.name = "linear q, k, v, small", .kind = UPS_OP_LINEAR, .input_count = 3, .inputs = {C(8, 64, 48), C(144, 48), V(144)}, .output = C(8, 64, 144)},
+    {.name = "linear projection, small", .kind = UPS_OP_LINEAR, .input_count = 3, .inputs = {C(8, 64, 48), C(48, 48), V(48)}, .output = C(8, 64, 48)},
+    {.name = "linear up, small", .kind = UPS_OP_LINEAR_GELU, .input_count = 3, .inputs = {C(8, 64, 48), C(96, 48), V(96)}, .output = C(8, 64, 96), .saved = {UPS_SHAPE(8, 64, 96)}},
+    {.name = "linear down, small", .kind = UPS_OP_LINEAR, .input_count = 3, .inputs = {C(8, 64, 96), C(48, 96), V(48)}, .output = C(8, 64, 48)},
+    {.name = "linear q, k, v of 64, small", .kind = UPS_OP_LINEAR, .input_count = 3, .inputs = {C(8, 64, 64), C(192, 64), V(192)}, .output = C(8, 64, 192)},
+    {.name = "linear up of 64, small", .kind = UPS_OP_LINEAR, .input_count = 3, .inputs = {C(8, 64, 64), C(128, 64), V(128)}, .output = C(8, 64, 128)},
+    {.name = "linear down of 64, small", .kind = UPS_OP_LINEAR, .input_count = 3, .inputs = {C(8, 64, 128), C(64, 128), V(64)}, .output = C(8, 64, 64)},
     {.name = "layer norm", .kind = UPS_OP_LAYER_NORM, .attributes = {.epsilon = 1e-5f}, .input_count = 3, .inputs = {S(8, 128, 384), V(384), V(384)}, .output = C(8, 128, 384), .saved = {UPS_SHAPE(1024, 2)}},
     {.name = "rms norm", .kind = UPS_OP_RMS_NORM, .attributes = {.epsilon = 1e-6f}, .input_count = 2, .inputs = {S(8, 128, 384), V(384)}, .output = C(8, 128, 384), .saved = {UPS_SHAPE(1024)}},
     {.name = "attention", .kind = UPS_OP_ATTENTION, .attributes = {.heads = 8, .epsilon = 1e-6f}, .input_count = 4, .inputs = {C(8, 128, 1152), NONE, V(48), V(48)}, .output = C(8, 128, 384), .saved = {UPS_SHAPE(8, 8, 128), UPS_SHAPE(8, 256, 8)}},
+    {.name = "attention with places, small", .kind = UPS_OP_ATTENTION, .attributes = {.heads = 2, .epsilon = 1e-6f}, .input_count = 5, .inputs = {C(8, 64, 144), NONE, V(24), V(24), V(64, 24)}, .output = C(8, 64, 48), .saved = {UPS_SHAPE(8, 2, 64), UPS_SHAPE(8, 128, 2)}},
     {.name = "spectral, 64 tokens of 64, all modes", .kind = UPS_OP_SPECTRAL, .attributes = {.dims = 1, .modes = {33}}, .input_count = 3, .inputs = {C(16, 64, 64), V(33, 128, 64), V(66, 64)}, .output = C(16, 64, 64), .saved = {UPS_SHAPE(16, 66, 64)}},
     {.name = "spectral, 64 x 64 tokens of 32, 8 modes", .kind = UPS_OP_SPECTRAL, .attributes = {.dims = 2, .modes = {8, 8}}, .input_count = 4, .inputs = {C(4, 4096, 32), V(64, 128, 32), V(16, 64), V(16, 64)}, .output = C(4, 4096, 32), .saved = {UPS_SHAPE(4, 256, 32)}},
     {.name = "depthwise, 256 tokens of 64, size 7", .kind = UPS_OP_DEPTHWISE, .attributes = {.dims = 1, .grid = {256}, .patch = {7}, .periodic = true}, .input_count = 2, .inputs = {C(16, 256, 64), V(7, 64)}, .output = C(16, 256, 64)},

@@ -322,7 +322,7 @@ static void transpose_gradient(const float *from, int64_t width, float *to) {
 static void write_row(const heads *h, const ups_tensor *from, int64_t offset, const float *rms, const float *gain,
                       float *dgain, const ups_tensor *gradient, bool accumulate, float *row, float *dy) {
     if (gain) rms_backward(h, from, offset, *rms, gain, dgain, row, dy);
-    store_gradient(gradient, offset, h->width, dy, accumulate);
+    store_row(gradient, offset, h->width, dy, accumulate);
 }
 
 void ups_amx_head_backward(const ups_op_call *call, const heads *h, int64_t item, const head_gradients *gradients,
@@ -362,7 +362,7 @@ void ups_amx_head_backward(const ups_op_call *call, const heads *h, int64_t item
         transpose_gradient(s.out, p.width, s.dp);
         for (int64_t r = 0; r < rows; r++) {
             float *dq = s.dp + r * p.width;
-            for (int64_t i = 0; i < h->width; i++) dq[i] *= h->scale;
+            scale_row(h, h->scale, dq);
             write_row(h, h->q, at.q + (first + r) * h->q_stride, at.q_rms ? at.q_rms + (first + r) * h->count : NULL,
                       gain_q, gradients->gain_q, gradients->q, gradients->accumulate_q, s.row, dq);
         }
@@ -371,6 +371,6 @@ void ups_amx_head_backward(const ups_op_call *call, const heads *h, int64_t item
     for (int64_t r = 0; r < h->keys; r++) {
         write_row(h, h->kv, at.k + r * h->k_stride, at.k_rms ? at.k_rms + r * h->count : NULL, gain_k,
                   gradients->gain_k, gradients->kv, gradients->accumulate_kv, s.row, s.dk + r * p.width);
-        store_gradient(gradients->kv, at.v + r * h->k_stride, h->width, s.dv + r * p.width, gradients->accumulate_kv);
+        store_row(gradients->kv, at.v + r * h->k_stride, h->width, s.dv + r * p.width, gradients->accumulate_kv);
     }
 }
