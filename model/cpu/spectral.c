@@ -97,32 +97,35 @@ static size_t workspace(const ups_device *device, const ups_op_call *call, bool 
 
 /* ---- between tokens and modes ----------------------------------------------------------------------------------- */
 
-/* (tokens, padded) at `from` to (rows, padded), by the buffers in turn; returns the one that holds them. */
-static float *to_modes(const spectral *s, float *from, float *other) {
+/* (tokens, padded) at `tokens`, which stay, to (rows, padded) in one of the two buffers: the first, where there is one
+ * axis or three. Tokens may lie in the second. */
+static float *to_modes(const spectral *s, const float *tokens, float *first, float *second) {
+    float *const buffers[] = {first, second};
     int64_t outer = s->tokens, inner = s->padded;
-    for (int axis = s->dims - 1; axis >= 0; axis--) {
+    const float *from = tokens;
+    float *to = first;
+    for (int axis = s->dims - 1, turn = 0; axis >= 0; axis--, turn++) {
         int64_t cells = s->cells[axis], rows = s->rows[axis];
+        to = buffers[turn % 2];
         outer /= cells;
         for (int64_t o = 0; o < outer; o++) {
             ups_product(rows, inner, cells, s->table[axis], cells, 1, from + o * cells * inner, inner, UPS_TILE_COLUMNS,
-                        other + o * rows * inner, inner, false);
+                        to + o * rows * inner, inner, false);
         }
         inner *= rows;
-        float *made = other;
-        other = from;
-        from = made;
+        from = to;
     }
-    return from;
+    return to;
 }
 
-/* The transposed: (rows, padded) of `modes`, which stay, to (tokens, padded) in one of the two buffers. */
-static const float *to_tokens(const spectral *s, const float *modes, float *first, float *second) {
+/* The transposed: (rows, padded) of `modes`, which stay, to (tokens, padded) at `tokens`, by the two buffers. */
+static void to_tokens(const spectral *s, const float *modes, float *first, float *second, float *tokens) {
     float *const buffers[] = {first, second};
     int64_t outer = 1, inner = s->row_count * s->padded;
     const float *from = modes;
     for (int axis = 0; axis < s->dims; axis++) {
         int64_t cells = s->cells[axis], rows = s->rows[axis];
-        float *to = buffers[axis % 2];
+        float *to = axis == s->dims - 1 ? tokens : buffers[axis % 2];
         inner /= rows;
         for (int64_t o = 0; o < outer; o++) {
             ups_product(cells, inner, rows, s->table[axis], 1, cells, from + o * rows * inner, inner, UPS_TILE_COLUMNS,
@@ -131,12 +134,18 @@ static const float *to_tokens(const spectral *s, const float *modes, float *firs
         outer *= cells;
         from = to;
     }
-    return from;
 }
 
-/* A sample of (B, tokens, width) in any dtype, with its rows filled up with zeros. */
-static void read_sample(const spectral *s, const ups_tensor *tensor, int64_t sample, float *to) {
+/* Whether a sample's tokens lie as products want them. */
+static bool lies_whole(const spectral *s, const ups_tensor *tensor) {
+    return tensor->dtype == UPS_F32 && s->width == s->padded;
+}
+
+/* A sample of (B, tokens, width) in any dtype, with its rows filled up with zeros: where it lies, or in `to`. */
+static const float *read_sample(const spectral *s, const ups_tensor *tensor, int64_t sample, float *to) {
+    const float *const made = to;
     float row[UPS_CHUNK];
+    if (lies_whole(s, tensor)) return (const float *)tensor->data + sample * s->tokens * s->width;
     for (int64_t token = 0; token < s->tokens; token++, to += s->padded) {
         for (int64_t start = 0; start < s->width; start += UPS_CHUNK) {
             int64_t n = ups_min(UPS_CHUNK, s->width - start);
@@ -145,12 +154,18 @@ static void read_sample(const spectral *s, const ups_tensor *tensor, int64_t sam
         }
         memset(to + s->width, 0, (size_t)(s->padded - s->width) * sizeof(float));
     }
+    return made;
 }
 
-static void write_sample(const spectral *s, const ups_tensor *tensor, int64_t sample, const float *from,
-                         bool accumulate) {
-    float row[UPS_CHUNK];
-    for (int64_t token = 0; token < s->tokens; token++, from += s->padded) {
+/* A sample's modes, joined, to where its tokens belong. */
+static void write_sample(const spectral *s, const float *modes, const ups_tensor *tensor, int64_t sample,
+                         bool accumulate, float *first, float *second) {
+    const bool whole = lies_whole(s, tensor) && !accumulate;
+    float row[UPS_CHUNK], *made = s->dims % 2 == 1 ? first : second;
+    if (whole) made = (float *)tensor->data + sample * s->tokens * s->width;
+    to_tokens(s, modes, first, second, made);
+    const float *from = made;
+    for (int64_t token = 0; !whole && token < s->tokens; token++, from += s->padded) {
         for (int64_t start = 0; start < s->width; start += UPS_CHUNK) {
             int64_t n = ups_min(UPS_CHUNK, s->width - start), at = (sample * s->tokens + token) * s->width + start;
             float *to = ups_row_target(tensor, at, row, accumulate);
@@ -193,25 +208,32 @@ static inline bool negative(int p, int q) {
     return __builtin_popcount((unsigned)((p ^ q) & q)) & 1;
 }
 
-/* Four parts of `count` numbers each, a + i a' + j c + ij c': by two units, of which each wave has one. */
-static void split_four(float *a, float *ai, float *c, float *ci, int64_t count, float scale) {
+/* Four parts of `count` numbers each, a + i a' + j c + ij c': by two units, of which each wave has one. `from` may be
+ * `to`. */
+static void split_four(float *const from[4], float *const to[4], int64_t count, float scale) {
+    const float *a = from[0], *ai = from[1], *c = from[2], *ci = from[3];
+    float *plus = to[0], *plus_i = to[1], *minus = to[2], *minus_i = to[3];
+#pragma omp simd
     for (int64_t d = 0; d < count; d++) {
         float one = scale * a[d], i = scale * ai[d], j = scale * c[d], ij = scale * ci[d];
-        a[d] = one + ij; /* where ij = 1 */
-        ai[d] = i - j;
-        c[d] = one - ij; /* where ij = -1 */
-        ci[d] = i + j;
+        plus[d] = one + ij; /* where ij = 1 */
+        plus_i[d] = i - j;
+        minus[d] = one - ij; /* where ij = -1 */
+        minus_i[d] = i + j;
     }
 }
 
 /* The transpose, which is twice the inverse. */
-static void join_four(float *a, float *ai, float *c, float *ci, int64_t count) {
+static void join_four(float *const from[4], float *const to[4], int64_t count, float scale) {
+    const float *plus = from[0], *plus_i = from[1], *minus = from[2], *minus_i = from[3];
+    float *a = to[0], *ai = to[1], *c = to[2], *ci = to[3];
+#pragma omp simd
     for (int64_t d = 0; d < count; d++) {
-        float plus = a[d], plus_i = ai[d], minus = c[d], minus_i = ci[d];
-        a[d] = plus + minus;
-        ai[d] = plus_i + minus_i;
-        c[d] = minus_i - plus_i;
-        ci[d] = plus - minus;
+        float p = scale * plus[d], pi = scale * plus_i[d], m = scale * minus[d], mi = scale * minus_i[d];
+        a[d] = p + m;
+        ai[d] = pi + mi;
+        c[d] = mi - pi;
+        ci[d] = p - m;
     }
 }
 
@@ -219,19 +241,32 @@ static void join_four(float *a, float *ai, float *c, float *ci, int64_t count) {
 static const uint8_t fours[][4] = {{0, 1, 2, 3}, {4, 5, 6, 7}, {0, 1, 4, 5}, {2, 3, 6, 7}};
 static const int four_counts[] = {0, 0, 1, 4};
 
-/* Parts at part[p] become waves, in place: wave w is in parts 2 w and 2 w + 1. */
-static void split(const spectral *s, float *const part[MAX_PARTS], int64_t count, float scale) {
+/* Of each four, those of a list of parts. */
+static void choose_four(float *const part[MAX_PARTS], int n, float *four[4]) {
+    for (int i = 0; i < 4; i++) four[i] = part[fours[n][i]];
+}
+
+/* Parts at from[p] become waves at to[p], which may be the same: wave w is in parts 2 w and 2 w + 1. */
+static void split(const spectral *s, float *const from[MAX_PARTS], float *const to[MAX_PARTS], int64_t count,
+                  float scale) {
+    const int first = s->parts / 4; /* of a volume fours are split twice */
     for (int n = 0; n < four_counts[s->dims]; n++) {
-        const uint8_t *of = fours[n];
-        split_four(part[of[0]], part[of[1]], part[of[2]], part[of[3]], count, n < s->parts / 4 ? scale : 1.0f);
+        float *source[4], *target[4];
+        choose_four(n < first ? from : to, n, source);
+        choose_four(to, n, target);
+        split_four(source, target, count, n < first ? scale : 1.0f);
     }
 }
 
-/* Waves become parts, each P / 2 times as large. */
-static void join(const spectral *s, float *const part[MAX_PARTS], int64_t count) {
+/* Waves at from[p] become parts at to[p], each P / 2 · scale times as large; of a volume `from` is changed, too. */
+static void join(const spectral *s, float *const from[MAX_PARTS], float *const to[MAX_PARTS], int64_t count,
+                 float scale) {
+    const int last = s->parts / 4;
     for (int n = four_counts[s->dims] - 1; n >= 0; n--) {
-        const uint8_t *of = fours[n];
-        join_four(part[of[0]], part[of[1]], part[of[2]], part[of[3]], count);
+        float *source[4], *target[4];
+        choose_four(from, n, source);
+        choose_four(n < last ? to : from, n, target);
+        join_four(source, target, count, n < last ? scale : 1.0f);
     }
 }
 
@@ -245,7 +280,7 @@ static void split_modes(const spectral *s, float *rows) {
     for (int64_t g = 0; g < s->mode_count && s->dims > 1; g++) {
         mode m = mode_of(s, g);
         find_parts(s, &m, rows, part);
-        split(s, part, s->padded, 1);
+        split(s, part, part, s->padded, 1);
     }
 }
 
@@ -254,25 +289,21 @@ static void join_modes(const spectral *s, float *rows) {
     for (int64_t g = 0; g < s->mode_count && s->dims > 1; g++) {
         mode m = mode_of(s, g);
         find_parts(s, &m, rows, part);
-        join(s, part, s->padded);
+        join(s, part, part, s->padded, 1);
     }
 }
 
-/* A mode's matrices, packed: (P, padded, padded). */
-static void find_matrices(const spectral *s, float *packed, float *part[MAX_PARTS]) {
-    for (int p = 0; p < s->parts; p++) part[p] = packed + p * s->padded * s->padded;
+/* A mode's matrices (P, width, width). */
+static void find_matrices(const spectral *s, float *matrices, int64_t width, float *part[MAX_PARTS]) {
+    for (int p = 0; p < s->parts; p++) part[p] = matrices + p * width * width;
 }
 
-static void split_matrices(const spectral *s, float *packed) {
-    float *part[MAX_PARTS];
-    find_matrices(s, packed, part);
-    split(s, part, s->padded * s->padded, 2.0f / (float)s->parts); /* what joining makes of it */
-}
-
-static void join_matrices(const spectral *s, float *packed) {
-    float *part[MAX_PARTS];
-    find_matrices(s, packed, part);
-    join(s, part, s->padded * s->padded);
+/* Packed matrices (P, padded, padded), of `from`, which may be the same. */
+static void split_matrices(const spectral *s, float *from, float *packed) {
+    float *source[MAX_PARTS], *part[MAX_PARTS];
+    find_matrices(s, from, s->padded, source);
+    find_matrices(s, packed, s->padded, part);
+    split(s, source, part, s->padded * s->padded, 2.0f / (float)s->parts); /* what joining makes of it */
 }
 
 /* (B, 2 padded): of a wave, beside each other s(p, q) x_(p^q), or, to go back, s(p^q, q) x_(p^q). Rows of `x` are
@@ -294,12 +325,16 @@ static void sign_parts(const spectral *s, const mode *m, int wave, int p, bool b
 static const float *matrices_of(const spectral *s, const mode *m, const float *weight, float *packed) {
     const float *from = weight + m->weight * s->parts * s->width * s->width;
     if (s->width == s->padded && s->dims == 1) return from;
+    if (s->width == s->padded) {
+        split_matrices(s, (float *)(uintptr_t)from, packed); /* which are read alone */
+        return packed;
+    }
     memset(packed, 0, (size_t)(s->parts * s->padded * s->padded) * sizeof(float));
     for (int64_t row = 0; row < s->parts * s->width; row++) {
         int64_t to = row / s->width * s->padded + row % s->width;
         memcpy(packed + to * s->padded, from + row * s->width, (size_t)s->width * sizeof(float));
     }
-    split_matrices(s, packed);
+    split_matrices(s, packed, packed);
     return packed;
 }
 
@@ -307,7 +342,7 @@ static const float *matrices_of(const spectral *s, const mode *m, const float *w
 static void transpose_matrices(const spectral *s, const mode *m, const float *weight, float *packed) {
     const float *from = weight + m->weight * s->parts * s->width * s->width;
     float *to = packed;
-    memset(packed, 0, (size_t)(s->parts * s->padded * s->padded) * sizeof(float));
+    if (s->width < s->padded) memset(packed, 0, (size_t)(s->parts * s->padded * s->padded) * sizeof(float));
     for (int q = 0; q < s->parts; q++, from += s->width * s->width, to += s->padded * s->padded) {
         int64_t whole = s->width / 4 * 4;
         for (int64_t i = 0; i < whole; i += 4) {
@@ -318,7 +353,7 @@ static void transpose_matrices(const spectral *s, const mode *m, const float *we
             for (int64_t j = i < whole ? whole : 0; j < s->width; j++) to[j * s->padded + i] = from[i * s->width + j];
         }
     }
-    split_matrices(s, packed);
+    split_matrices(s, packed, packed);
 }
 
 /* Part p of a wave (B, padded), in rows of (B, rows, padded), = signed parts times its matrices. */
@@ -338,11 +373,16 @@ static void add_to_matrices(const spectral *s, const mode *m, int wave, int p, c
 }
 
 static void write_matrices(const spectral *s, const mode *m, float *made, float *weight, bool accumulate) {
-    float *to = weight + m->weight * s->parts * s->width * s->width, scale = 2.0f / (float)s->parts;
-    join_matrices(s, made);
+    const float scale = 2.0f / (float)s->parts;
+    const bool at_once = s->dims > 1 && s->width == s->padded && !accumulate;
+    float *to = weight + m->weight * s->parts * s->width * s->width, *part[MAX_PARTS], *target[MAX_PARTS];
+    find_matrices(s, made, s->padded, part);
+    find_matrices(s, at_once ? to : made, s->padded, target);
+    join(s, part, target, s->padded * s->padded, s->dims > 1 ? scale : 1.0f);
+    if (at_once) return;
     for (int64_t row = 0; row < s->parts * s->width; row++, to += s->width) {
         const float *from = made + (row / s->width * s->padded + row % s->width) * s->padded;
-        for (int64_t d = 0; d < s->width; d++) to[d] = accumulate ? to[d] + scale * from[d] : scale * from[d];
+        for (int64_t d = 0; d < s->width; d++) to[d] = accumulate ? to[d] + from[d] : from[d];
     }
 }
 
@@ -360,8 +400,8 @@ static ups_status forward(ups_device *device, const ups_op_call *call, ups_error
         float *own = c.threads + (size_t)omp_get_thread_num() * c.thread;
 #pragma omp for schedule(static)
         for (int64_t b = 0; b < s.batch; b++) {
-            read_sample(&s, &call->inputs[0], b, own);
-            float *modes = to_modes(&s, own, own + c.sample);
+            const float *tokens = read_sample(&s, &call->inputs[0], b, own + c.sample);
+            float *modes = to_modes(&s, tokens, own, own + c.sample);
             split_modes(&s, modes);
             copy_rows(&s, modes, s.padded, made + b * s.row_count * s.width, s.width);
         }
@@ -378,8 +418,7 @@ static ups_status forward(ups_device *device, const ups_op_call *call, ups_error
         for (int64_t b = 0; b < s.batch; b++) {
             float *modes = c.modes[0] + b * s.row_count * s.padded;
             join_modes(&s, modes);
-            const float *tokens = to_tokens(&s, modes, own, own + c.sample);
-            write_sample(&s, &call->output, b, tokens, false);
+            write_sample(&s, modes, &call->output, b, false, own, own + c.sample);
         }
     }
     return UPS_OK;
@@ -420,8 +459,8 @@ static ups_status backward(ups_device *device, const ups_op_call *call, ups_erro
         float *own = c.threads + (size_t)omp_get_thread_num() * c.thread;
 #pragma omp for schedule(static)
         for (int64_t b = 0; b < s.batch; b++) {
-            read_sample(&s, &call->output_gradient, b, own);
-            float *modes = to_modes(&s, own, own + c.sample);
+            const float *tokens = read_sample(&s, &call->output_gradient, b, own + c.sample);
+            float *modes = to_modes(&s, tokens, own, own + c.sample);
             split_modes(&s, modes);
             copy_rows(&s, modes, s.padded, c.modes[0] + b * s.row_count * s.padded, s.padded);
         }
@@ -432,8 +471,7 @@ static ups_status backward(ups_device *device, const ups_op_call *call, ups_erro
             for (int64_t b = 0; b < s.batch; b++) {
                 float *modes = c.modes[1] + b * s.row_count * s.padded;
                 join_modes(&s, modes);
-                const float *tokens = to_tokens(&s, modes, own, own + c.sample);
-                write_sample(&s, dx, b, tokens, call->accumulate[0]);
+                write_sample(&s, modes, dx, b, call->accumulate[0], own, own + c.sample);
             }
         }
     }
