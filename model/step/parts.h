@@ -63,7 +63,7 @@ struct ups_step {
     shared_arena *shared;
     ups_weights weights; /* borrowed buffers: what parameters are read from */
     size_t workspace_bytes;
-    bool profiling;
+    bool profiling, timing; /* `timing`: in this run */
     ups_step_profile profile;
 };
 

@@ -129,11 +129,11 @@ static ups_status run_entry(ups_step *step, int32_t at, const ups_step_run_optio
     prepare_call(entry, options);
     if (entry->with_next) prepare_call(entry + 1, options);
     const ups_node *node = &step->graph->nodes[scheduled[entry->with_next && scheduled->action != UPS_BACKWARD].node];
-    double begin = step->profiling ? ups_now() : 0;
+    double begin = step->timing ? ups_now() : 0;
     ups_device_range_begin(step->device, node->scope);
     ups_status status = run_call(step, at, error);
     ups_device_range_end(step->device);
-    if (status == UPS_OK && step->profiling) {
+    if (status == UPS_OK && step->timing) {
         double *const seconds[] = {[UPS_FORWARD] = step->profile.forward,
                                    [UPS_BACKWARD] = step->profile.backward,
                                    [UPS_RECOMPUTE] = step->profile.recompute};
@@ -209,6 +209,8 @@ ups_status ups_step_run(ups_step *step, const ups_step_run_options *options, ups
         return ups_fail(error, UPS_ERR_ARGUMENT, "a training step needs an update (model/update.h)");
     }
     UPS_TRY(take_staged(step, error));
+    step->timing = step->profiling && options->backward;
+    step->profile.runs += step->timing;
     const bool captures = class_of(step)->capture_begin && !step->profiling;
     ups_device_range_begin(step->device, options->backward ? "step" : "evaluation");
     ups_status status = captures ? launch(step, options, error) : replay(step, options, error);

@@ -82,9 +82,11 @@ void *ups_step_data(const ups_step *step,
 
 /* ---- where time goes --------------------------------------------------------------------------------------------- */
 
-/* Seconds by op since the last reset, for `ups bench step --profile`; of a pair (schedule.h) all are its second op's,
- * the norm's. Timing synchronises: off by default. */
+/* Seconds by op of the runs with backward since the last reset, for `ups bench step --profile` and `ups train
+ * --profile`; of a pair (schedule.h) all are its second op's, the norm's. Timing synchronises, and nothing is captured:
+ * off by default. */
 typedef struct ups_step_profile {
+    int64_t runs;
     double forward[UPS_OP_COUNT], backward[UPS_OP_COUNT];
     double recompute[UPS_OP_COUNT]; /* activation checkpointing */
 } ups_step_profile;

@@ -106,6 +106,26 @@ def test_a_line_of_many_steps_has_their_mean_and_the_summary_that_of_all(runs):
     assert int(said[3]) == pytest.approx(lines[-1]["memory"]["resident_peak"] * 1e-6, abs=0.51)
 
 
+def test_a_profile_is_of_what_a_step_does(runs):
+    """Shares are of all of the time; arithmetic by op adds up to that of the steps; the weights are those of a run without."""
+    done = runs.must("train", runs.config("profile", ONE_STEP), "--profile")
+    text = done.stderr.split("operator: where the time of its 8 batches went")[1]
+    rows = re.findall(r"^\[[ .0-9]+\]   ([a-z_]+) +([0-9.]+) +([0-9.]+) +([0-9.]+) % +([0-9.]+)?", text, re.M)
+    rest = re.search(r"  all else +([0-9.]+) +([0-9.]+) %", text)
+    names = [row[0] for row in rows]
+    assert {"linear", "attention", "layer_norm"} <= set(names)
+    assert sum(float(row[3]) for row in rows) + float(rest[2]) == pytest.approx(100, abs=0.1 * len(rows))
+    times = [float(row[1]) + float(row[2]) for row in rows]
+    assert times == sorted(times, reverse=True) and times[0] > 0
+    worked = sum(float(row[4]) * (float(row[1]) + float(row[2])) for row in rows if row[4]) * 1e6  # GFLOP/s times ms
+    assert worked == pytest.approx(arithmetic_of_pytorch(runs.path("profile")), rel=0.25)  # of few digits; attention's scores are made again
+    assert Path(runs.path("profile"), "operator.safetensors").read_bytes() == Path(runs.path("one"), "operator.safetensors").read_bytes()
+
+
+def test_a_profile_is_of_a_training_that_runs(runs):
+    assert "--profile is of a training that runs" in runs.run("train", runs.config("profile", ONE_STEP), "--profile", "--plan").stderr
+
+
 def test_every_key_is_explained(runs):
     """In docs/metrics.md: a name, or of an object each of its names, unless these are tasks or losses."""
     explained = set(re.findall(r"`([a-z_.]+)`", (TREE / "docs/metrics.md").read_text()))

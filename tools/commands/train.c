@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STAGE, RESUME, EXTEND, FORK, RESTART, SET, SWEEP, PLAN, DEVICE, MEMORY, OPTION_COUNT };
+enum { STAGE, RESUME, EXTEND, FORK, RESTART, SET, SWEEP, PLAN, DEVICE, MEMORY, PROFILE, OPTION_COUNT };
 static const char details[] =
     "A run is the directory `output` of a configuration: config.yaml, state.json, metrics.jsonl, checkpoints/,\n"
     "cache/, and the finished models as safetensors. Finished stages are skipped. Ctrl-C and SIGTERM write a\n"
@@ -57,6 +57,7 @@ static const char details[] =
     "  ups train runs/quickstart --fork runs/tuned --set operator.optimizer.learning_rate=0.0003\n"
     "  mpirun -n 2 ups train configs/reference_2task.yaml --set autoencoder.accumulation=2 --set "
     "operator.accumulation=2\n"
+    "  ups train configs/quickstart.yaml --set operator.steps=500 --set output=/tmp/trial --profile\n"
     "  ups train configs/quickstart.yaml --sweep operator.optimizer.learning_rate=1e-3,3e-3\n";
 
 /* "autoencoder, cache, operator", with `between` for the commas. */
@@ -167,6 +168,7 @@ static void take_option(train_command *c, int option, const char **keys) {
     if (option == FORK) c->request.fork = arguments->value;
     if (option == RESTART) c->request.restart = true;
     if (option == PLAN) c->plan = true;
+    if (option == PROFILE) c->request.profile = true;
     if (option == DEVICE) {
         int device;
         ups_arguments_choice(arguments, &device);
@@ -185,6 +187,8 @@ static int check_line(const train_command *c) {
     if (arguments->operand_count != 1) return ups_command_no_config(arguments);
     if (ways > 1)
         return ups_command_usage_error(arguments, "--resume, --extend, --fork and --restart exclude each other");
+    if (request->profile && (c->plan || c->sweep.key_count > 0))
+        return ups_command_usage_error(arguments, "--profile is of a training that runs, and not of a sweep");
     if (c->card_gib > 0 && !c->plan)
         return ups_command_usage_error(arguments,
                                        "--memory is for --plan; device.memory is what a run may use of a card");
@@ -276,6 +280,8 @@ int ups_cmd_train(int argc, char **argv) {
         [PLAN] = {"plan", 0, NULL, "prints the memory that the stages take, and runs nothing"},
         [DEVICE] = {"device", 0, "auto|cpu|cuda", "what computes: device.name of the configuration"},
         [MEMORY] = {"memory", 0, "GIB", "--plan for an absent card of so much memory"},
+        [PROFILE] = {"profile", 0, NULL,
+                     "also tells, at the end of a stage, where its time went, op by op; slows steps down a little"},
     };
     const ups_usage usage = {"train", "CONFIG|RUN", summary, options, OPTION_COUNT, details};
     train_command command = {.plan = false};

@@ -15,6 +15,7 @@ typedef struct ups_train_request {
     bool resume;      /* what was stopped goes on, with the run's own configuration */
     bool restart;     /* begins anew: finished stages, too */
     bool extend;      /* stages get the steps that are given now */
+    bool profile;     /* as ups_stage_request */
     const char *fork; /* the directory of a new run that starts from this one's weights; NULL: none */
     ups_comm *comm;   /* processes that train together, of which this is rank 0; borrowed; NULL: this one alone */
     bool afresh;      /* of a fork: stages that a change concerns take no weights along, and begin as in any new run */

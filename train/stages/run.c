@@ -110,7 +110,7 @@ static ups_status record(stages_run *r, ups_stage stage, ups_error *error) {
 }
 
 static ups_status run_stage(stages_run *r, ups_stage stage, ups_error *error) {
-    ups_stage_request request = {.session = r->session, .resume = r->wanted->resume};
+    ups_stage_request request = {.session = r->session, .resume = r->wanted->resume, .profile = r->wanted->profile};
     if (ups_run_training(r->config, stage)) UPS_TRY(check_checkpoint(r, stage, error));
     UPS_TRY(settle_precision(r, stage, request.resume, error));
     UPS_TRY(ups_stages_lead(r->session, stage, request.resume, r->training, error));

@@ -9,6 +9,7 @@ typedef struct ups_stages_wanted {
     int stage;             /* this one alone; −1: all of the configuration's that are in `only` */
     unsigned only;         /* a mask; 0: all */
     bool resume;           /* from the checkpoint of a stage that was stopped */
+    bool profile;          /* as ups_stage_request */
     const char *output;    /* what config.yaml says of where the run lies: config->output, but for RUN/next */
     const char *directory; /* the same of cache.directory */
 } ups_stages_wanted;

@@ -9,6 +9,7 @@ typedef struct ups_stage_request {
     const ups_session *session;
     unsigned done;      /* a mask: a plan is for when these stages have run */
     bool resume;        /* go on from the checkpoint that is there; otherwise begin at step 0 */
+    bool profile;       /* time each op, and tell of it at the end */
     int64_t batch_size; /* what rank 0 has chosen; 0: it is to be chosen */
 } ups_stage_request;
 

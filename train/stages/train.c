@@ -51,7 +51,7 @@ static bool came_to_nothing(const ups_train_decision *d, const ups_run_config *m
 static ups_status train_in_place(ups_train_decision *d, ups_error *error) {
     ups_session session;
     ups_run_lock *lock = NULL;
-    ups_stages_wanted wanted = {.stage = d->request->stage, .resume = d->resume};
+    ups_stages_wanted wanted = {.stage = d->request->stage, .resume = d->resume, .profile = d->request->profile};
     ups_run_config *config = d->config;
     if (d->given == config) d->given = NULL;
     d->config = NULL;
@@ -97,8 +97,12 @@ static ups_status train_staged(ups_train_decision *d, ups_error *error) {
     staged.output = next;
     staged.cache.directory = d->redo & 1u << UPS_STAGE_CACHE ? next_cache : cache;
     if (status == UPS_OK) {
-        ups_stages_wanted wanted = {
-            .stage = single(d->redo), .only = d->redo, .resume = true, .output = output, .directory = told};
+        ups_stages_wanted wanted = {.stage = single(d->redo),
+                                    .only = d->redo,
+                                    .resume = true,
+                                    .profile = d->request->profile,
+                                    .output = output,
+                                    .directory = told};
         status = ups_session_begin(&staged, false, &session, error);
         if (status == UPS_OK) session.comm = d->request->comm;
         if (status == UPS_OK && d->fresh) status = ups_train_seed_next(d, next, next_cache, error);

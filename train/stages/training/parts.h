@@ -1,5 +1,6 @@
 /* What the parts of a stage's training share: graphs.c makes its graphs and frees it, given.c takes another model's
- * weights to begin with, plan.c says what it takes, batches.c hands batches to its graphs, run.c runs it. */
+ * weights to begin with, plan.c says what it takes, profile.c where its time went, batches.c hands batches to its
+ * graphs, run.c runs it. */
 #ifndef UPS_TRAIN_STAGES_TRAINING_PARTS_H
 #define UPS_TRAIN_STAGES_TRAINING_PARTS_H
 
@@ -87,6 +88,11 @@ ups_loader_options ups_stage_training_loader_options(const ups_stage_training *t
 ups_loader_options ups_stage_training_validation_options(const ups_stage_training *t, int tasks);
 /* Frames of a batch, and their elements, at most; 0 where batches go to the device as the loader has them. */
 void ups_stage_training_find_largest_batch(const ups_stage_training *t, int64_t *rows, int64_t *elements);
+
+/* ---- profile.c --------------------------------------------------------------------------------------------------- */
+
+/* A table by op, in the log; `seconds`: of the loop, in which steps were timed. */
+void ups_stage_training_tell_profile(const ups_stage_training *t, double seconds);
 
 /* ---- batches.c: the first four are what the loop asks of a stage (loop.h), `context` a training ------------------ */
 

@@ -1,6 +1,7 @@
 /* Runs a stage's training: finds samples, makes memory, goes on from a checkpoint, and hands all to the loop. */
 #include "base/files.h"
 #include "base/log.h"
+#include "base/system/threads.h"
 #include "model/cpu/device.h"
 #include "train/data/loader_memory.h"
 #include "train/networks.h"
@@ -88,6 +89,7 @@ static ups_status create_steps(ups_stage_training *t, ups_error *error) {
                                         : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     for (int i = 0; i < t->graph_count && status == UPS_OK; i++) {
         t->graphs[i].step = steps[i];
+        ups_step_profile_enable(steps[i], t->request->profile);
         t->graphs[i].arithmetic = ups_arithmetic_of(graphs[i], ups_step_plan(steps[i]), card);
     }
     free(steps);
@@ -333,7 +335,9 @@ static ups_status run_loop(ups_stage_training *t, const ups_training_state *stat
                              .task_names = names,
                              .task_count = t->tasks->count,
                              .loss_names = ups_run_loss_names(t->stage->stage)};
+    const double began = ups_now();
     UPS_TRY(ups_loop_run(&loop, &stage, error));
+    if (t->request->profile) ups_stage_training_tell_profile(t, ups_now() - began);
     const ups_feed_facts fed = ups_feed_look(t->feed);
     if (ups_stage_training_draws_on_device(t))
         ups_log(UPS_LOG_INFO, "%s: %lld of %lld windows were drawn on the device, where %lld samples stay", name,
