@@ -7,6 +7,7 @@
  *   test_ops            checks all ops in float32, bf16 and fp16, gradients overwritten and accumulated
  *   test_ops kernels    runs all ops and compares none: for emulated processors, which refuse an instruction, and
  *                       sanitizers, which refuse a read or write; what is computed is the same elsewhere
+ *   test_ops instructions  the same without what multiplies much, whose instructions smaller cases have, too
  *   test_ops values     all of `test_ops` but what `test_ops bits` does
  *   test_ops bits       compares results of one thread with those of three, or of one order of a card's with another
  *   test_ops perf [OP] [THREADS]  times those whose name holds OP at the reference operator's shapes instead
@@ -43,6 +44,7 @@ static const double fp8_tolerance = 0.1; /* operands of three and two bits behin
 enum { COMPUTES = sizeof computes / sizeof *computes };
 
 static bool compared = true; /* with the reference; not by `test_ops kernels` */
+static bool brief;           /* `test_ops instructions` */
 static bool repeated = true; /* and with themselves; not by `test_ops values` */
 
 static void skip_where_nothing_is_compared(void) {
@@ -347,9 +349,21 @@ static void *results_on(int threads, const op_case *c, ups_dtype compute, size_t
     return results;
 }
 
+/* Of linear layers and attention, which take nearly all of an emulated processor's time. */
+static bool multiplies_much(const op_case *c) {
+    const ups_shape *x = &c->inputs[0].shape, *other = &c->inputs[1].shape;
+    const int64_t keys = other->rank == 3 ? other->size[1] : x->size[1];
+    double products = 0;
+    if (c->kind == UPS_OP_LINEAR || c->kind == UPS_OP_LINEAR_GELU)
+        products = (double)ups_shape_elements(*x) * (double)other->size[0];
+    if (c->kind == UPS_OP_ATTENTION) products = 2.0 * (double)ups_shape_elements(c->output.shape) * (double)keys;
+    return products > 4e6;
+}
+
 /* What `test_ops kernels` is for: every kernel forward, backward, and backward once more to be added. */
 CLAIM(every_kernel_runs) {
     for (int i = 0; i < op_case_count; i++) {
+        if (brief && multiplies_much(&op_cases[i])) continue;
         for (int k = 0; k < COMPUTES && is_meant(&op_cases[i]); k++) {
             size_t bytes;
             void *results = results_of(&op_cases[i], computes[k], true, &bytes);
@@ -681,7 +695,8 @@ int main(int argc, char **argv) {
     }
     if (!has_its_sizes(argc, argv)) return 2;
     if (!names_ops_alone(getenv("UPS_TEST_OPS"))) return 2;
-    compared = !asks_for(argc, argv, "kernels");
+    brief = asks_for(argc, argv, "instructions");
+    compared = !brief && !asks_for(argc, argv, "kernels");
     if (compared) cmocka_set_skip_filter("every_kernel_runs"); /* they all do */
     repeated = !asks_for(argc, argv, "values");
     if (asks_for(argc, argv, "bits")) cmocka_set_test_filter("*_same_bits_*");
