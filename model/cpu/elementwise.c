@@ -5,7 +5,7 @@
 #include "model/cpu/vector.h"
 #include "model/random/drop_path.h"
 
-enum { COLUMNS = 256 /* columns a thread sums at once */ };
+enum { COLUMNS = 256 /* columns a thread sums at once, at most */ };
 
 typedef struct token_shape {
     int64_t batch, tokens, width;
@@ -47,6 +47,14 @@ static void pass_gradient(ups_device *device, const ups_tensor *dy, const ups_te
     }
 }
 
+/* Columns that a thread sums at once: fewer where there are fewer groups of rows than threads. Bits do not depend on
+ * it. */
+static int64_t stripe_of(const ups_device *device, int64_t groups, int64_t width) {
+    int64_t stripes = ups_div_up(width, COLUMNS);
+    while (groups * stripes < ups_cpu_threads(device) && stripes * UPS_LANES < width) stripes++;
+    return ups_div_up(ups_div_up(width, stripes), UPS_LANES) * UPS_LANES;
+}
+
 /* Sums of up to COLUMNS columns to where their gradient lies. */
 static void write_sums(const ups_tensor *gradient, int64_t at, int64_t n, const float *sums, bool accumulate) {
     float out[COLUMNS], *to = ups_row_target(gradient, at, out, accumulate);
@@ -57,12 +65,12 @@ static void write_sums(const ups_tensor *gradient, int64_t at, int64_t n, const 
 /* gradient[g, c] (+)= sum over r < rows of dy[g * group_stride + r * row_stride + c], g < groups, c < width. */
 static void sum_gradient(ups_device *device, const ups_tensor *dy, const ups_tensor *gradient, int64_t groups,
                          int64_t group_stride, int64_t rows, int64_t row_stride, int64_t width, bool accumulate) {
-    int64_t stripes = ups_div_up(width, COLUMNS);
+    const int64_t stripe_width = stripe_of(device, groups, width), stripes = ups_div_up(width, stripe_width);
 #pragma omp parallel for num_threads(ups_threads_for(device, groups *rows *width)) schedule(static) collapse(2)
     for (int64_t group = 0; group < groups; group++) {
         for (int64_t stripe = 0; stripe < stripes; stripe++) {
             float sum[COLUMNS] = {0}, in[COLUMNS];
-            int64_t start = stripe * COLUMNS, n = ups_min(COLUMNS, width - start);
+            int64_t start = stripe * stripe_width, n = ups_min(stripe_width, width - start);
             for (int64_t row = 0; row < rows; row++) {
                 int64_t offset = group * group_stride + row * row_stride + start;
                 const float *d = ups_row_read(dy, offset, n, in);
@@ -96,13 +104,13 @@ static ups_status modulate_backward(ups_device *device, const ups_op_call *call,
     token_shape s = token_shape_of(call->output_gradient.shape);
     const ups_tensor *dy = &call->output_gradient, *const to = call->input_gradients;
     const bool wants_dx = ups_present(&to[0]), wants_scale = ups_present(&to[1]);
-    const int64_t stripes = ups_div_up(s.width, COLUMNS);
+    const int64_t stripe_width = stripe_of(device, s.batch, s.width), stripes = ups_div_up(s.width, stripe_width);
 #pragma omp parallel for num_threads(ups_threads_for(device, s.batch *s.tokens *s.width)) schedule(static) collapse(2)
     for (int64_t sample = 0; sample < s.batch; sample++) {
         for (int64_t stripe = 0; stripe < stripes; stripe++) {
-            float in[COLUMNS], other[COLUMNS], out[COLUMNS], factors[COLUMNS], scales[COLUMNS] = {0},
-                                                                               shifts[COLUMNS] = {0};
-            const int64_t start = stripe * COLUMNS, n = ups_min(COLUMNS, s.width - start),
+            float in[COLUMNS], other[COLUMNS], out[COLUMNS], factors[COLUMNS];
+            float scales[COLUMNS] = {0}, shifts[COLUMNS] = {0};
+            const int64_t start = stripe * stripe_width, n = ups_min(stripe_width, s.width - start),
                           of_sample = sample * s.width + start;
             const float *scale = ups_row_read(&call->inputs[1], of_sample, n, in);
             for (int64_t i = 0; i < n; i++) factors[i] = 1.0f + scale[i];
@@ -174,12 +182,12 @@ static ups_status residual_backward(ups_device *device, const ups_op_call *call,
     const ups_tensor *dy = &call->output_gradient, *dx = &call->input_gradients[0];
     const ups_tensor *df = &call->input_gradients[1], *dgate = &call->input_gradients[2];
     const bool wants_dx = ups_present(dx);
-    int64_t stripes = ups_div_up(s.width, COLUMNS);
+    const int64_t stripe_width = stripe_of(device, s.batch, s.width), stripes = ups_div_up(s.width, stripe_width);
 #pragma omp parallel for num_threads(ups_threads_for(device, s.batch *s.tokens *s.width)) schedule(static) collapse(2)
     for (int64_t sample = 0; sample < s.batch; sample++) {
         for (int64_t stripe = 0; stripe < stripes; stripe++) {
             float in[COLUMNS], branch[COLUMNS], weights[COLUMNS], out[COLUMNS], sum[COLUMNS] = {0};
-            int64_t start = stripe * COLUMNS, n = ups_min(COLUMNS, s.width - start);
+            int64_t start = stripe * stripe_width, n = ups_min(stripe_width, s.width - start);
             float keep = keep_of(call, sample);
             const float *w = branch_weights(call, keep, sample * s.width + start, n, in, weights);
             for (int64_t token = 0; token < s.tokens; token++) {

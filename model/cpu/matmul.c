@@ -4,7 +4,8 @@
  * along k follow each other within a group, so that C is still in the first-level cache when it is added to.
  *
  * Threads form a grid over C. Each packs what it needs by itself and waits for nobody. A is read where it lies unless
- * it is transposed, or of a 16-bit dtype that is not multiplied as it is. Where bf16 is (product.h), what is called an
+ * it is of a 16-bit dtype that is not multiplied as it is, or transposed and read often; so is a B that is one panel,
+ * and lies as if it was packed. Where bf16 is (product.h), what is called an
  * element along k below is a pair of them. What is written in an unusual way (16 bits, incomplete vectors) takes a
  * detour through a small buffer. */
 #include "model/cpu/matmul.h"
@@ -19,7 +20,8 @@ enum {
     TRANSPOSED_SPAN = 384,       /* the same where A is packed, too */
     ROWS_TOGETHER = 8,           /* of a matrix whose slow axis is k, packed panel by panel; the next are asked for */
     A_ELEMENTS = 32 * 1024,      /* of A worked on together: 128 KiB of the second-level cache */
-    DIRECT_PANELS = 2,           /* of B, up to which a transposed A is read where it lies */
+    DIRECT_ROWS = 256,           /* of a transposed A that is read where it lies, for one panel; */
+    DIRECT_ELEMENTS = 96 * 1024, /* of it, for two: as much as stays in the second-level cache */
     SMALL_PRODUCT = 1 << 18,     /* multiplications below which starting threads costs more than it saves */
     ALIGNMENT = 16,              /* floats */
 };
@@ -74,14 +76,17 @@ static bool multiplies_pairs(const ups_matmul_shape *s) {
 #endif
 }
 
+/* Packing pays by what is read again, a tile of a transposed A by every panel, and by rows of A that lie far apart. */
+static bool pays_unpacked(const ups_matmul_shape *s, int64_t panels) {
+    return panels == 1 ? s->m <= DIRECT_ROWS : panels == 2 && s->m * s->k <= DIRECT_ELEMENTS;
+}
+
 static layout layout_of(const ups_matmul_shape *s, int threads) {
     layout l = {.row_tiles = ups_div_up(s->m, UPS_TILE_ROWS), .panels = ups_div_up(s->n, UPS_TILE_COLUMNS)};
     l.pairs = multiplies_pairs(s);
     l.k = l.pairs ? ups_div_up(s->k, 2) : s->k;
     const bool plain = s->operands == UPS_F32;
-    /* Packing pays by what is read again: a tile of A by every panel, one of B, if it does not lie as if it was packed.
-     */
-    l.pack_a = s->transpose_a ? !plain || l.panels > DIRECT_PANELS : l.pairs ? s->k % 2 != 0 : !plain;
+    l.pack_a = s->transpose_a ? !plain || !pays_unpacked(s, l.panels) : l.pairs ? s->k % 2 != 0 : !plain;
     l.pack_b = !plain || s->transpose_b || l.panels > 1 || s->n % UPS_VECTOR != 0;
     choose_grid(s, threads, &l);
     /* A sum that C cannot hold as float32 is finished in one go. */

@@ -378,7 +378,7 @@ static void write_matrices(const spectral *s, const mode *m, float *made, float 
     float *to = weight + m->weight * s->parts * s->width * s->width, *part[MAX_PARTS], *target[MAX_PARTS];
     find_matrices(s, made, s->padded, part);
     find_matrices(s, at_once ? to : made, s->padded, target);
-    join(s, part, target, s->padded * s->padded, s->dims > 1 ? scale : 1.0f);
+    join(s, part, target, s->padded * s->padded, scale); /* of a line it is 1, and nothing is joined */
     if (at_once) return;
     for (int64_t row = 0; row < s->parts * s->width; row++, to += s->width) {
         const float *from = made + (row / s->width * s->padded + row % s->width) * s->padded;

@@ -76,8 +76,6 @@ static ups_status take_columns(given *g, const ups_parameter *parameter, const u
     return status;
 }
 
-/* ---- blocks that are a task's own -------------------------------------------------------------------------------- */
-
 /* ---- parameters -------------------------------------------------------------------------------------------------- */
 
 static ups_status check_shape(const given *g, const ups_parameter *parameter, const ups_safetensor *tensor,

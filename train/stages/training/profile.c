@@ -5,6 +5,7 @@
 #include "model/work.h"
 #include "train/stages/training/parts.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 typedef struct op_time {
@@ -76,6 +77,6 @@ void ups_stage_training_tell_profile(const ups_stage_training *t, double seconds
     ups_log(UPS_LOG_INFO, "  %-16s %10s %10s %9s %10s %8s", "ms a batch", "forward", "backward", "share", "GFLOP/s",
             "GB/s");
     for (int i = 0; i < UPS_OP_COUNT && seconds_of(&ops[i]) > 0; i++) tell_row(&ops[i], (double)batches, seconds);
-    ups_log(UPS_LOG_INFO, "  %-16s %21.3f %7.1f %%  optimizer, data, validations, checkpoints", "all else",
-            rest / (double)batches * 1e3, 100 * rest / seconds);
+    ups_log(UPS_LOG_INFO, "  %-16s %21.3f %7.1f %%  optimizer, data, other processes, validations, checkpoints",
+            "all else", rest / (double)batches * 1e3, 100 * rest / seconds);
 }

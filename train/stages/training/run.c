@@ -336,8 +336,10 @@ static ups_status run_loop(ups_stage_training *t, const ups_training_state *stat
                              .task_count = t->tasks->count,
                              .loss_names = ups_run_loss_names(t->stage->stage)};
     const double began = ups_now();
-    UPS_TRY(ups_loop_run(&loop, &stage, error));
-    if (t->request->profile) ups_stage_training_tell_profile(t, ups_now() - began);
+    const ups_status status = ups_loop_run(&loop, &stage, error);
+    if (t->request->profile && (status == UPS_OK || status == UPS_ERR_CANCELLED))
+        ups_stage_training_tell_profile(t, ups_now() - began);
+    UPS_TRY(status);
     const ups_feed_facts fed = ups_feed_look(t->feed);
     if (ups_stage_training_draws_on_device(t))
         ups_log(UPS_LOG_INFO, "%s: %lld of %lld windows were drawn on the device, where %lld samples stay", name,
