@@ -201,15 +201,7 @@ static void list_all(const heads *h, const scratch *s) {
     for (int64_t i = 0; i < listed(h); i++) s->token[i] = (int32_t)i;
 }
 
-/* The heads as those of an item's sample are turned. */
-static heads of_sample(const heads *h, int64_t item) {
-    heads own = *h;
-    if (own.rotary) own.rotary += item / h->count * h->rotary_stride;
-    return own;
-}
-
-static void head_forward(const ups_op_call *call, const heads *all, int64_t item, void *memory) {
-    const heads own = of_sample(all, item), *h = &own;
+static void head_forward(const ups_op_call *call, const heads *h, int64_t item, void *memory) {
     scratch s = scratch_of(memory, h);
     head_place at = place_of(call, h, item);
     load_bias(h, item % h->count, s.bias);
@@ -293,9 +285,8 @@ static void window_backward(const ups_op_call *call, const heads *h, const head_
     }
 }
 
-static void head_backward(const ups_op_call *call, const heads *all, int64_t item, const head_gradients *gradients,
+static void head_backward(const ups_op_call *call, const heads *h, int64_t item, const head_gradients *gradients,
                           void *memory) {
-    const heads own = of_sample(all, item), *h = &own;
     scratch s = scratch_of(memory, h);
     head_place at = place_of(call, h, item);
     load_bias(h, item % h->count, s.bias);
@@ -320,8 +311,7 @@ typedef struct head_kernel {
 
 static head_kernel head_kernel_of(const ups_op_call *call, const heads *h) {
 #ifdef UPS_CPU_TILES
-    bool has_places = call->inputs[4].shape.rank > 0 || call->inputs[5].shape.rank > 0;
-    if (h->q->dtype == UPS_BF16 && h->windows.dims == 0 && !has_places) {
+    if (h->q->dtype == UPS_BF16 && h->windows.dims == 0 && call->inputs[5].shape.rank == 0) {
         return (head_kernel){ups_amx_attention_bytes, ups_amx_head_forward, ups_amx_head_backward};
     }
 #endif
@@ -336,13 +326,21 @@ static size_t workspace_bytes(const ups_device *device, const ups_op_call *call,
            (backward ? (size_t)floats * sizeof(float) : 0);
 }
 
+/* The heads as those of an item's sample are turned. */
+static heads of_sample(const heads *h, int64_t item) {
+    heads own = *h;
+    if (own.rotary) own.rotary += item / h->count * h->rotary_stride;
+    return own;
+}
+
 static ups_status forward(ups_device *device, const ups_op_call *call, ups_error *error) {
     heads h = heads_of(call, is_cross(call));
     head_kernel kernel = head_kernel_of(call, &h);
     size_t bytes = kernel.bytes(&h);
 #pragma omp parallel for num_threads(ups_cpu_threads(device)) schedule(static)
     for (int64_t item = 0; item < h.batch * h.count; item++) {
-        kernel.forward(call, &h, item, (char *)call->workspace + (size_t)omp_get_thread_num() * bytes);
+        const heads own = of_sample(&h, item);
+        kernel.forward(call, &own, item, (char *)call->workspace + (size_t)omp_get_thread_num() * bytes);
     }
     return UPS_OK;
 }
@@ -376,7 +374,8 @@ static ups_status backward(ups_device *device, const ups_op_call *call, ups_erro
         mine.gain_q = gains + 2 * item * h.padded_width;
         mine.gain_k = mine.gain_q + h.padded_width;
         mine.bias = dbias ? biases + item * h.windows.offsets : NULL;
-        kernel.backward(call, &h, item, &mine, (char *)call->workspace + (size_t)omp_get_thread_num() * bytes);
+        const heads own = of_sample(&h, item);
+        kernel.backward(call, &own, item, &mine, (char *)call->workspace + (size_t)omp_get_thread_num() * bytes);
     }
     for (int input = 2; input <= 3; input++) {
         if (!h.normalised || !ups_present(&call->input_gradients[input])) continue;

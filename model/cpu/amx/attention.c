@@ -154,10 +154,11 @@ static inline __m512 load_bf16(const uint16_t *from, __mmask16 mask) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from)), 16));
 }
 
-/* Rows of a head, as load_head of attention.c does, to bf16. */
+/* Rows of a head, as load_head of attention.c does, to bf16. `angles`: of the first row; NULL: none. `row`: for one in
+ * float32. */
 static void load_rows(const heads *h, const ups_tensor *tensor, int64_t offset, int64_t stride, int64_t rows,
-                      int64_t padded_rows, int64_t padded_width, const float *gain, float factor, float *rms, bool keep,
-                      uint16_t *to) {
+                      int64_t padded_rows, int64_t padded_width, const float *gain, const float *angles, float factor,
+                      float *rms, bool keep, float *row, uint16_t *to) {
     const uint16_t *from = (const uint16_t *)tensor->data + offset;
     for (int64_t r = 0; r < padded_rows; r++, from += stride, to += padded_width) {
         float scale = factor;
@@ -180,8 +181,15 @@ static void load_rows(const heads *h, const ups_tensor *tensor, int64_t offset, 
             __mmask16 mask = r < rows ? lanes(h->width - i) : 0;
             __m512 x = _mm512_mul_ps(load_bf16(from + i, mask), _mm512_set1_ps(scale));
             if (gain) x = _mm512_mul_ps(x, _mm512_maskz_loadu_ps(mask, gain + i));
-            _mm256_store_si256((__m256i *)(to + i), (__m256i)_mm512_cvtneps_pbh(x));
+            if (angles)
+                _mm512_store_ps(row + i, x);
+            else
+                _mm256_store_si256((__m256i *)(to + i), (__m256i)_mm512_cvtneps_pbh(x));
         }
+        if (!angles) continue;
+        if (r < rows) rotate_row(h, angles + r * h->width, false, row);
+        for (int64_t i = 0; i < padded_width; i += TILE)
+            _mm256_store_si256((__m256i *)(to + i), (__m256i)_mm512_cvtneps_pbh(_mm512_load_ps(row + i)));
     }
 }
 
@@ -218,6 +226,11 @@ static float softmax_row(const float *row, int64_t keys, int64_t padded_keys, ui
     return shift + logf(*sum);
 }
 
+/* The angles of a block of rows. */
+static const float *angles_from(const heads *h, int64_t row) {
+    return h->rotary ? h->rotary + row * h->width : NULL;
+}
+
 void ups_amx_head_forward(const ups_op_call *call, const heads *h, int64_t item, void *memory) {
     padded p = padded_of(h);
     scratch s;
@@ -225,16 +238,17 @@ void ups_amx_head_forward(const ups_op_call *call, const heads *h, int64_t item,
     head_place at = place_of(call, h, item);
     const float *gain_q = call->inputs[2].data, *gain_k = call->inputs[3].data;
     int64_t features = h->count * h->width;
-    load_rows(h, h->kv, at.k, h->k_stride, h->keys, p.keys, p.width, gain_k, 1.0f, at.k_rms, true, s.k);
-    load_rows(h, h->kv, at.v, h->k_stride, h->keys, p.keys, p.width, NULL, 1.0f, NULL, false, s.v);
+    load_rows(h, h->kv, at.k, h->k_stride, h->keys, p.keys, p.width, gain_k, h->rotary, 1.0f, at.k_rms, true, s.row,
+              s.k);
+    load_rows(h, h->kv, at.v, h->k_stride, h->keys, p.keys, p.width, NULL, NULL, 1.0f, NULL, false, s.row, s.v);
     pack_fast(s.k, p.keys, p.width, s.k_panels);
     pack_slow(s.v, p.keys, p.width, false, s.v_panels);
     configure_tiles();
     for (int64_t first = 0; first < h->queries; first += QUERIES) {
         int64_t rows = ups_min(QUERIES, h->queries - first);
         float sums[QUERIES];
-        load_rows(h, h->q, at.q + first * h->q_stride, h->q_stride, rows, QUERIES, p.width, gain_q, h->scale,
-                  at.q_rms ? at.q_rms + first * h->count : NULL, true, s.q);
+        load_rows(h, h->q, at.q + first * h->q_stride, h->q_stride, rows, QUERIES, p.width, gain_q,
+                  angles_from(h, first), h->scale, at.q_rms ? at.q_rms + first * h->count : NULL, true, s.row, s.q);
         multiply(QUERIES / BLOCK, p.key_steps, p.width_steps, s.q, rows_layout(p.width), s.k_panels, s.s, p.keys,
                  false);
         for (int64_t r = 0; r < QUERIES; r++) {
@@ -319,8 +333,10 @@ static void transpose_gradient(const float *from, int64_t width, float *to) {
     }
 }
 
-static void write_row(const heads *h, const ups_tensor *from, int64_t offset, const float *rms, const float *gain,
-                      float *dgain, const ups_tensor *gradient, bool accumulate, float *row, float *dy) {
+static void write_row(const heads *h, const ups_tensor *from, int64_t offset, const float *angles, const float *rms,
+                      const float *gain, float *dgain, const ups_tensor *gradient, bool accumulate, float *row,
+                      float *dy) {
+    if (angles) rotate_row(h, angles, true, dy);
     if (gain) rms_backward(h, from, offset, *rms, gain, dgain, row, dy);
     store_row(gradient, offset, h->width, dy, accumulate);
 }
@@ -334,16 +350,17 @@ void ups_amx_head_backward(const ups_op_call *call, const heads *h, int64_t item
     const float *gain_q = call->inputs[2].data, *gain_k = call->inputs[3].data;
     float *weighted = s.row + 2 * p.width, *lse = weighted + QUERIES;
     int64_t features = h->count * h->width;
-    load_rows(h, h->kv, at.k, h->k_stride, h->keys, p.keys, p.width, gain_k, 1.0f, at.k_rms, false, s.k);
-    load_rows(h, h->kv, at.v, h->k_stride, h->keys, p.keys, p.width, NULL, 1.0f, NULL, false, s.v);
+    load_rows(h, h->kv, at.k, h->k_stride, h->keys, p.keys, p.width, gain_k, h->rotary, 1.0f, at.k_rms, false, s.row,
+              s.k);
+    load_rows(h, h->kv, at.v, h->k_stride, h->keys, p.keys, p.width, NULL, NULL, 1.0f, NULL, false, s.row, s.v);
     pack_slow(s.k, p.keys, p.width, true, s.k_t);
     configure_tiles();
     for (int64_t first = 0; first < h->queries; first += QUERIES) {
         int64_t rows = ups_min(QUERIES, h->queries - first);
-        load_rows(h, h->q, at.q + first * h->q_stride, h->q_stride, rows, QUERIES, p.width, gain_q, h->scale,
-                  at.q_rms ? at.q_rms + first * h->count : NULL, false, s.q);
-        load_rows(h, &call->output_gradient, at.out + first * features, features, rows, QUERIES, p.width, NULL, 1.0f,
-                  NULL, false, s.d_out);
+        load_rows(h, h->q, at.q + first * h->q_stride, h->q_stride, rows, QUERIES, p.width, gain_q,
+                  angles_from(h, first), h->scale, at.q_rms ? at.q_rms + first * h->count : NULL, false, s.row, s.q);
+        load_rows(h, &call->output_gradient, at.out + first * features, features, rows, QUERIES, p.width, NULL, NULL,
+                  1.0f, NULL, false, s.row, s.d_out);
         query_statistics(call, h, &at, first, weighted, lse);
         pack_fast(s.q, QUERIES, p.width, s.q_fast);
         pack_fast(s.d_out, QUERIES, p.width, s.d_out_fast);
@@ -363,14 +380,15 @@ void ups_amx_head_backward(const ups_op_call *call, const heads *h, int64_t item
         for (int64_t r = 0; r < rows; r++) {
             float *dq = s.dp + r * p.width;
             scale_row(h, h->scale, dq);
-            write_row(h, h->q, at.q + (first + r) * h->q_stride, at.q_rms ? at.q_rms + (first + r) * h->count : NULL,
-                      gain_q, gradients->gain_q, gradients->q, gradients->accumulate_q, s.row, dq);
+            write_row(h, h->q, at.q + (first + r) * h->q_stride, angles_from(h, first + r),
+                      at.q_rms ? at.q_rms + (first + r) * h->count : NULL, gain_q, gradients->gain_q, gradients->q,
+                      gradients->accumulate_q, s.row, dq);
         }
     }
     _tile_release();
     for (int64_t r = 0; r < h->keys; r++) {
-        write_row(h, h->kv, at.k + r * h->k_stride, at.k_rms ? at.k_rms + r * h->count : NULL, gain_k,
-                  gradients->gain_k, gradients->kv, gradients->accumulate_kv, s.row, s.dk + r * p.width);
+        write_row(h, h->kv, at.k + r * h->k_stride, angles_from(h, r), at.k_rms ? at.k_rms + r * h->count : NULL,
+                  gain_k, gradients->gain_k, gradients->kv, gradients->accumulate_kv, s.row, s.dk + r * p.width);
         store_row(gradients->kv, at.v + r * h->k_stride, h->width, s.dv + r * p.width, gradients->accumulate_kv);
     }
 }
