@@ -116,7 +116,7 @@ def test_a_profile_is_of_what_a_step_does(runs):
     assert {"linear", "attention", "layer_norm"} <= set(names)
     assert sum(float(row[3]) for row in rows) + float(rest[2]) == pytest.approx(100, abs=0.1 * len(rows))
     times = [float(row[1]) + float(row[2]) for row in rows]
-    assert times == sorted(times, reverse=True) and times[0] > 0
+    assert times[0] > 0 and all(before >= after - 0.0021 for before, after in zip(times, times[1:]))  # as rounded
     worked = sum(float(row[4]) * (float(row[1]) + float(row[2])) for row in rows if row[4]) * 1e6  # GFLOP/s times ms
     assert worked == pytest.approx(arithmetic_of_pytorch(runs.path("profile")), rel=0.25)  # of few digits; attention's scores are made again
     assert Path(runs.path("profile"), "operator.safetensors").read_bytes() == Path(runs.path("one"), "operator.safetensors").read_bytes()
