@@ -88,6 +88,7 @@ NOT_RUN = {
     "cc program.c $(pkg-config --cflags --libs ups)": "tests/libups builds programs against an installed tree",
     "build/release/tests/model/test_ops perf spectral 1": "measures; test_ops runs the same op",
     "build/release/tests/model/test_ops perf depthwise 1": "measures; test_ops runs the same op",
+    "build/release/tests/model/test_ops perf small 1": "measures; test_ops runs the same ops",
     "ups eval runs/quickstart": "evaluates what the quickstart leaves; check_quickstart.py reads what it says",
     "ups datagen SOLVER -o FILE": "names every solver; test_datagen.py runs each",
     "ups bench io|codec|loader|encode|step": "names five commands",
