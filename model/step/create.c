@@ -169,10 +169,7 @@ ups_status ups_step_create(const ups_graph *graph, ups_device *device, ups_step 
 }
 
 static void forget_captures(ups_step *step) {
-    for (int i = 0; i < CAPTURES; i++) {
-        if (step->captured[i].capture) class_of(step)->capture_release(step->device, step->captured[i].capture);
-        step->captured[i].capture = NULL;
-    }
+    for (int i = 0; i < CAPTURES; i++) ups_step_forget_capture(step, &step->captured[i]);
 }
 
 ups_status ups_step_bind(ups_step *step, const ups_weights *weights, ups_error *error) {

@@ -34,12 +34,19 @@ typedef struct staged_inputs {
     bool filled;           /* since the last run */
 } staged_inputs;
 
-/* A run that was captured, replayed while its options are the same; the first one is issued call by call. */
-enum { CAPTURES = 8 /* combinations of training, backward, accumulate */ };
+/* A run that was captured, replayed while its options are the same; the first one is issued call by call. It is one
+ * part; where a watch is told of gradients, as many as there is something to tell between. */
+enum { CAPTURES = 16 /* combinations of training, backward, accumulate, a watch */, MOST_PARTS = 32 };
+typedef struct captured_part {
+    ups_capture *capture;
+    int64_t complete; /* ups_gradient_watch: once it has run */
+} captured_part;
 typedef struct captured_run {
     bool issued;
-    ups_capture *capture;
+    int parts; /* 0: it is to be captured */
+    captured_part part[MOST_PARTS];
     const ups_update *update;
+    int64_t every; /* of the watch; 0: there is none */
 } captured_run;
 
 /* The arena and workspace that a step fills from scratch whenever it runs; of one step, or of several of which one runs
@@ -60,6 +67,7 @@ struct ups_step {
     size_t input_bytes; /* of the inputs' block: what is uploaded; constants follow */
     staged_inputs staging;
     captured_run captured[CAPTURES];
+    captured_run *capturing; /* one of them, while it is captured; NULL: what is issued runs */
     shared_arena *shared;
     ups_weights weights; /* borrowed buffers: what parameters are read from */
     size_t workspace_bytes;
@@ -70,6 +78,11 @@ struct ups_step {
 static inline const ups_device_class *class_of(const ups_step *step) {
     return step->device->class;
 }
+
+/* ---- run.c ------------------------------------------------------------------------------------------------------- */
+
+/* Releases what the device made of a captured run, which is to be captured anew. */
+void ups_step_forget_capture(const ups_step *step, captured_run *run);
 
 /* ---- entries.c --------------------------------------------------------------------------------------------------- */
 

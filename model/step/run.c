@@ -143,15 +143,37 @@ static ups_status run_entry(ups_step *step, int32_t at, const ups_step_run_optio
     return status == UPS_OK ? UPS_OK : ups_fail_within(error, "%s in '%s'", ups_op_name(node->kind), node->scope);
 }
 
+/* Ends the part of a run that is being captured, and begins the next. */
+static ups_status begin_next_part(ups_step *step, int64_t complete, ups_error *error) {
+    captured_run *run = step->capturing;
+    captured_part *part = &run->part[run->parts];
+    part->complete = complete;
+    UPS_TRY(class_of(step)->capture_end(step->device, &part->capture, error));
+    run->parts++;
+    return class_of(step)->capture_begin(step->device, error);
+}
+
+/* After an entry of backward. In a capture there is nothing to tell yet: it is cut where there will be. */
+static ups_status tell_complete(ups_step *step, const ups_gradient_watch *watch, int64_t complete, ups_error *error) {
+    const captured_run *run = step->capturing;
+    if (!run) {
+        watch->complete(watch->context, complete);
+        return UPS_OK;
+    }
+    const int64_t told = run->parts > 0 ? run->part[run->parts - 1].complete : 0;
+    const bool due = complete - told >= watch->every && complete < step->weights.count; /* all are at the end */
+    return due && run->parts < MOST_PARTS - 1 ? begin_next_part(step, complete, error) : UPS_OK;
+}
+
 static ups_status run_entries(ups_step *step, const char *name, int32_t first, int32_t end,
                               const ups_step_run_options *options, ups_error *error) {
     ups_status status = UPS_OK;
     ups_device_range_begin(step->device, name);
-    const ups_gradient_watch *watch = first > 0 && class_of(step)->immediate ? options->watch : NULL;
+    const ups_gradient_watch *watch = first > 0 ? options->watch : NULL;
     for (int32_t at = first, next; at < end && status == UPS_OK; at = next) {
         next = at + (step->entries[at].with_next ? 2 : 1);
         status = run_entry(step, at, options, error);
-        if (watch && status == UPS_OK) watch->complete(watch->context, step->entries[next - 1].complete);
+        if (watch && status == UPS_OK) status = tell_complete(step, watch, step->entries[next - 1].complete, error);
     }
     ups_device_range_end(step->device);
     return status;
@@ -179,23 +201,44 @@ static ups_status replay_wanted(void *context, ups_error *error) {
     return replay(wanted->step, wanted->options, error);
 }
 
+void ups_step_forget_capture(const ups_step *step, captured_run *run) {
+    for (int i = 0; i < run->parts; i++) class_of(step)->capture_release(step->device, run->part[i].capture);
+    run->parts = 0;
+}
+
+static ups_status capture_run(ups_step *step, captured_run *run, const ups_step_run_options *options,
+                              ups_error *error) {
+    wanted_run wanted = {step, options};
+    ups_capture *last;
+    step->capturing = run;
+    const ups_status status = ups_device_capture(step->device, replay_wanted, &wanted, &last, error);
+    step->capturing = NULL;
+    if (status == UPS_OK)
+        run->part[run->parts++] = (captured_part){last, step->weights.count};
+    else
+        ups_step_forget_capture(step, run);
+    return status;
+}
+
 static ups_status launch(ups_step *step, const ups_step_run_options *options, ups_error *error) {
     const ups_device_class *class = class_of(step);
-    captured_run *run = &step->captured[options->training | options->backward << 1 | options->accumulate << 2];
+    const ups_gradient_watch *watch = options->backward ? options->watch : NULL;
+    const int64_t every = watch ? watch->every : 0;
+    captured_run *run =
+        &step->captured[options->training | options->backward << 1 | options->accumulate << 2 | (watch != NULL) << 3];
     if (!run->issued) { /* call by call: what a device loads then, it may not while it captures */
         run->issued = true;
         return replay(step, options, error);
     }
-    if (run->capture && run->update != options->update) {
-        class->capture_release(step->device, run->capture);
-        run->capture = NULL;
+    if (run->update != options->update || run->every != every) ups_step_forget_capture(step, run);
+    if (run->parts == 0) UPS_TRY(capture_run(step, run, options, error));
+    run->update = options->update;
+    run->every = every;
+    for (int i = 0; i < run->parts; i++) {
+        UPS_TRY(class->capture_launch(step->device, run->part[i].capture, error));
+        if (watch) watch->complete(watch->context, run->part[i].complete);
     }
-    if (!run->capture) {
-        wanted_run wanted = {step, options};
-        UPS_TRY(ups_device_capture(step->device, replay_wanted, &wanted, &run->capture, error));
-        run->update = options->update;
-    }
-    return class->capture_launch(step->device, run->capture, error);
+    return UPS_OK;
 }
 
 ups_status ups_step_run(ups_step *step, const ups_step_run_options *options, ups_error *error) {

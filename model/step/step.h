@@ -53,10 +53,12 @@ ups_status ups_step_wait_uploaded(const ups_step *step, ups_error *error); /* un
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 
 /* Who is told, during backward, how many elements of the weights' gradients are complete, from the first on: no later
- * op writes them. Of devices that compute while they are asked to (ups_device_class.immediate); others do not tell. */
+ * op writes them. On a device that works beside the host they are once what has been issued to the compute stream by
+ * then has run. */
 typedef struct ups_gradient_watch {
     void (*complete)(void *context, int64_t elements);
     void *context;
+    int64_t every; /* elements; who is told of fewer at once has no use for it */
 } ups_gradient_watch;
 
 typedef struct ups_step_run_options {
@@ -67,7 +69,8 @@ typedef struct ups_step_run_options {
     const ups_gradient_watch *watch; /* NULL: nobody */
 } ups_step_run_options;
 
-/* Issues the run; on a device that can, what runs often is captured once and launched as a whole. */
+/* Issues the run; on a device that can, what runs often is captured once and launched as a whole, or, where somebody is
+ * told of gradients, in parts. */
 ups_status ups_step_run(ups_step *step, const ups_step_run_options *options, ups_error *error);
 
 /* ---- results out ------------------------------------------------------------------------------------------------- */

@@ -17,6 +17,11 @@ IS(ncclResult_t (*)(ncclUniqueId *), ncclGetUniqueId);
 IS(ncclResult_t (*)(ncclComm_t *, int, ncclUniqueId, int), ncclCommInitRank);
 IS(ncclResult_t (*)(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t),
    ncclAllReduce);
+IS(ncclResult_t (*)(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, int, ncclComm_t, cudaStream_t),
+   ncclReduce);
+IS(ncclResult_t (*)(const void *, void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t), ncclBroadcast);
+IS(ncclResult_t (*)(void), ncclGroupStart);
+IS(ncclResult_t (*)(void), ncclGroupEnd);
 IS(ncclResult_t (*)(ncclComm_t), ncclCommDestroy);
 IS(ncclResult_t (*)(ncclComm_t), ncclCommAbort);
 IS(const char *(*)(ncclResult_t), ncclGetErrorString);

@@ -44,7 +44,8 @@ void end(model m) {
 
 ups_status try_run(const model *m, settings how, ups_error *error) {
     ups_update_input input = {.seed = 5, .item = how.item, .share = how.share};
-    ups_step_run_options options = {.training = how.training, .backward = how.backward, .accumulate = how.accumulate};
+    ups_step_run_options options = {
+        .training = how.training, .backward = how.backward, .accumulate = how.accumulate, .watch = how.watch};
     options.update = ups_update_memory(channel);
     UPS_TRY(ups_update_give(channel, &input, error));
     return ups_step_run(m->step, &options, error);

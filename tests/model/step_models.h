@@ -32,6 +32,7 @@ typedef struct settings {
     bool training, backward, accumulate;
     float share;
     uint64_t item;
+    const ups_gradient_watch *watch;
 } settings;
 
 static const settings train = {.training = true, .backward = true, .share = 1};

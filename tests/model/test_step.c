@@ -186,6 +186,70 @@ CLAIM(a_bias_is_added_as_the_result_holds_it) {
     }
 }
 
+/* Who is told of complete gradients, and takes those that are new: by a copy that goes behind what was issued. */
+typedef struct follower {
+    const model *m;
+    float *copy; /* host memory of the device's own */
+    int64_t complete;
+    int told; /* of more than before */
+} follower;
+
+static void follow(void *context, int64_t complete) {
+    follower *f = context;
+    const size_t bytes = sizeof(float) * (size_t)(complete - f->complete);
+    assert_true(complete >= f->complete && complete <= ups_parameters_elements(f->m->parameters));
+    if (bytes == 0) return;
+    ok(device->class->download_later(device, f->copy + f->complete,
+                                     ups_parameters_gradients(f->m->parameters) + f->complete, bytes, &failure));
+    f->complete = complete;
+    f->told++;
+}
+
+static int follow_run(follower *f, settings how) {
+    const int64_t elements = ups_parameters_elements(f->m->parameters);
+    memset(f->copy, 0xff, sizeof(float) * (size_t)elements);
+    f->complete = 0;
+    f->told = 0;
+    run(f->m, how);
+    ok(device->class->synchronize(device, &failure));
+    assert_int_equal(f->complete, elements);
+    return f->told;
+}
+
+/* Call by call, captured, and launched again; among runs that nobody watches, and with a watch that wants to know less.
+ */
+CLAIM(gradients_that_a_watch_is_told_of_are_final) {
+    model m = operator_model(UPS_BF16, small_operator(), 1);
+    const int64_t elements = ups_parameters_elements(m.parameters);
+    const size_t bytes = sizeof(float) * (size_t)elements;
+    follower f = {.m = &m};
+    ok(device->class->allocate_host(device, bytes, (void **)&f.copy, &failure));
+    run(&m, train);
+    float *expected = gradients_of(&m);
+    const int64_t every[] = {elements / 8, elements / 8, elements / 8, elements / 2, elements / 2};
+    int told[5];
+    for (int i = 0; i < 5; i++) {
+        const ups_gradient_watch watch = {follow, &f, every[i]};
+        settings watched = train;
+        watched.watch = &watch;
+        told[i] = follow_run(&f, watched);
+        assert_memory_equal(f.copy, expected, bytes);
+        if (i % 2 == 0) continue;
+        run(&m, train);
+        float *unwatched = gradients_of(&m);
+        assert_memory_equal(unwatched, expected, bytes);
+        free(unwatched);
+    }
+    assert_true(told[0] > 8);
+    if (device->class->capture_begin) {
+        assert_true(told[1] > 2 && told[1] <= 9 && told[2] == told[1]);
+        assert_true(told[3] == 2 && told[4] == 2);
+    }
+    device->class->release_host(device, f.copy);
+    free(expected);
+    end(m);
+}
+
 CLAIM(nothing_is_allocated_after_the_first_step) {
 #ifndef WATCHES_ALLOCATIONS
     skip_because("a sanitizer's allocator, or one that is not glibc's, cannot be watched");

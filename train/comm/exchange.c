@@ -1,12 +1,15 @@
 #include "train/comm/exchange.h"
 
-#include "base/log.h"
 #include "base/system/cancel.h"
-#include <stdio.h>
+#include "train/comm/join.h"
 #include <stdlib.h>
 #include <string.h>
 
-#define BUCKET UPS_SHARE_RUN /* gradients that are summed at once */
+/* Gradients that are summed at once. Between cards a sum takes some ten microseconds to begin, and each ends a part of
+ * what a card is given of backward (model/step): fewer and larger ones, and no more than some twenty. */
+#define BUCKET UPS_SHARE_RUN
+#define CARDS_BUCKET (INT64_C(4) << 20)
+#define CARDS_MOST_BUCKETS 20
 
 /* What processes tell each other of a micro-batch, or of a step. */
 typedef struct told {
@@ -21,6 +24,7 @@ struct ups_exchange {
     float *host;      /* (elements): gradients of a device whose memory is not the host's; else NULL */
     float *slice;     /* where each micro-batch is summed by itself: this process's part of the sum so far; else NULL */
     ups_peers *peers; /* devices that sum by themselves; NULL: they do not */
+    int64_t bucket;
     told own, *all;
     int64_t *set_end;        /* (sets): where in the flat buffers each ends, and the next begins; NULL: all are sent */
     const bool *own_trained; /* the sets that this process has gradients of in the step; borrowed */
@@ -102,115 +106,58 @@ static int64_t next_trained(const ups_exchange *e, int64_t from, int64_t *end) {
     return from;
 }
 
-/* Of the gradients from the first on whose sum was not begun yet. */
-static void begin_sum(const ups_exchange *e, float *gradients, int64_t count) {
+static const ups_peers_class *peers_of(const ups_exchange *e) {
+    return e->options.device->class->peers;
+}
+
+static int64_t choose_bucket(const ups_exchange *e) {
+    const int64_t part = e->elements / CARDS_MOST_BUCKETS,
+                  asked = (int64_t)(e->options.bucket * 0x1p20 / sizeof(float));
+    if (!e->peers) return BUCKET;
+    if (asked > 0) return asked;
+    return part > CARDS_BUCKET ? part : CARDS_BUCKET;
+}
+
+/* Where gradients are summed. */
+static float *summed_at(const ups_exchange *e) {
+    return e->host && !e->peers ? e->host : ups_parameters_gradients(e->options.parameters);
+}
+
+/* Of so many gradients from the first on whose sum was not begun yet. */
+static ups_status begin_sum(ups_exchange *e, int64_t count, ups_error *error) {
     const ups_exchange_options *options = &e->options;
-    if (divides(options->shares, options->reproducible))
-        ups_comm_reduce_scatter(options->comm, options->shares, gradients + e->begun, e->begun, count);
+    const ups_shares *shares = divides(options->shares, options->reproducible) ? options->shares : NULL;
+    const int64_t from = e->begun;
+    float *gradients = summed_at(e) + from;
+    e->begun += count;
+    if (e->peers && shares)
+        return peers_of(e)->reduce_scatter(options->device, e->peers, shares, gradients, from, count, error);
+    if (e->peers) return peers_of(e)->sum(options->device, e->peers, gradients, count, error);
+    if (shares)
+        ups_comm_reduce_scatter(options->comm, shares, gradients, from, count);
     else
-        ups_comm_sum(options->comm, gradients + e->begun, count);
+        ups_comm_sum(options->comm, gradients, count);
+    return UPS_OK; /* what fails there is told when it is finished */
 }
 
 /* Of whole buckets that are complete. All processes sum the same ones in the same order, whatever they were told when.
  */
 static ups_status begin_sums(ups_exchange *e, int64_t complete, ups_error *error) {
-    float *gradients = e->host ? e->host : ups_parameters_gradients(e->options.parameters);
     UPS_TRY(agree(e, error));
     for (;;) {
         int64_t end;
-        const int64_t from = next_trained(e, e->begun, &end), count = end - from < BUCKET ? end - from : BUCKET;
+        const int64_t from = next_trained(e, e->begun, &end), count = end - from < e->bucket ? end - from : e->bucket;
         if (count <= 0 || from + count > complete) return UPS_OK;
         e->begun = from;
-        begin_sum(e, gradients, count);
-        e->begun += count;
+        UPS_TRY(begin_sum(e, count, error));
     }
 }
 
 /* While backward goes on. */
 static void begin_complete(void *context, int64_t complete) {
     ups_exchange *e = context;
-    const int64_t first = e->elements < BUCKET ? e->elements : BUCKET; /* before, nothing is worth waiting for others */
+    const int64_t first = e->elements < e->bucket ? e->elements : e->bucket; /* before, nothing is worth waiting for */
     if (e->failed == UPS_OK && complete >= first) e->failed = begin_sums(e, complete, &e->failure);
-}
-
-/* ---- devices that sum by themselves ------------------------------------------------------------------------------ */
-
-typedef struct joined {
-    ups_status status;
-    char message[500]; /* of why not */
-} joined;
-
-static void note(joined *own, ups_status status, const ups_error *error) {
-    own->status = status;
-    snprintf(own->message, sizeof own->message, "%.*s", (int)sizeof own->message - 1,
-             status == UPS_OK ? "" : error->message);
-}
-
-/* What every rank said: the first that could not, and why. */
-static ups_status gather_joined(ups_exchange *e, const joined *own, joined *first, int *rank, ups_error *error) {
-    ups_comm *comm = e->options.comm;
-    joined *all = calloc((size_t)ups_comm_size(comm), sizeof *all);
-    if (!all) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-    const ups_status status = ups_comm_gather(comm, own, all, sizeof *own, error);
-    for (*rank = 0; *rank < ups_comm_size(comm) && all[*rank].status == UPS_OK;) ++*rank;
-    *first = *rank < ups_comm_size(comm) ? all[*rank] : (joined){0};
-    free(all);
-    return status;
-}
-
-/* Collective: all ranks join, or none. */
-static ups_status join(ups_exchange *e, joined *first, int *rank, ups_error *error) {
-    ups_device *device = e->options.device;
-    ups_comm *comm = e->options.comm;
-    const ups_peers_class *class = device->class->peers;
-    struct {
-        joined made;
-        unsigned char name[UPS_PEERS_NAME];
-    } met = {0};
-    joined own = {0};
-    ups_error why;
-    char library[80];
-    if (!class) {
-        note(&own, ups_fail(&why, UPS_ERR_UNSUPPORTED, "it computes on '%s'", device->class->name), &why);
-    } else { /* a rank that lacks it must not let the others wait for it in join() */
-        note(&own, class->library(library, sizeof library, &why), &why);
-    }
-    UPS_TRY(gather_joined(e, &own, first, rank, error));
-    if (first->status != UPS_OK) return UPS_OK;
-    if (ups_comm_rank(comm) == 0) note(&met.made, class->meet(met.name, &why), &why);
-    UPS_TRY(ups_comm_broadcast(comm, &met, sizeof met, error));
-    own = met.made;
-    if (own.status == UPS_OK) {
-        note(&own, class->join(device, met.name, ups_comm_rank(comm), ups_comm_size(comm), &e->peers, &why), &why);
-    }
-    UPS_TRY(gather_joined(e, &own, first, rank, error));
-    if (first->status == UPS_OK) return UPS_OK;
-    class->leave(device, e->peers);
-    e->peers = NULL;
-    return UPS_OK;
-}
-
-static ups_status join_devices(ups_exchange *e, ups_error *error) {
-    const ups_exchange_options *options = &e->options;
-    joined first;
-    int rank;
-    if (!options->comm || options->reproducible || options->shares || options->path == UPS_GRADIENTS_HOST)
-        return UPS_OK;
-    UPS_TRY(join(e, &first, &rank, error));
-    if (e->peers && ups_comm_rank(options->comm) == 0) {
-        char library[80];
-        if (options->device->class->peers->library(library, sizeof library, NULL) == UPS_OK)
-            ups_log(UPS_LOG_INFO, "cards sum gradients by %s", library);
-    }
-    if (e->peers) return UPS_OK;
-    if (options->path == UPS_GRADIENTS_NCCL) {
-        return ups_fail(error, first.status, "ranks.gradients: nccl: rank %d cannot take part: %s", rank,
-                        first.message);
-    }
-    if (options->device->class->peers && ups_comm_rank(options->comm) == 0)
-        ups_log(UPS_LOG_WARNING, "gradients are summed in the host's memory, which is slow: rank %d: %s", rank,
-                first.message);
-    return UPS_OK;
 }
 
 /* ---- opening ---------------------------------------------------------------------------------------------------- */
@@ -228,7 +175,6 @@ ups_status ups_exchange_open(const ups_exchange_options *options, ups_exchange *
     ups_exchange *opened = calloc(1, sizeof *opened);
     if (!opened) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     opened->options = *options;
-    opened->watch = (ups_gradient_watch){begin_complete, opened};
     opened->gather = (ups_parameter_gather){bring, opened, .writes = ups_comm_rank(options->comm) == 0};
     opened->elements = ups_parameters_elements(options->parameters);
     const size_t ranks = (size_t)ups_comm_size(options->comm), sets = (size_t)ups_parameters_sets(options->parameters);
@@ -249,7 +195,10 @@ ups_status ups_exchange_open(const ups_exchange_options *options, ups_exchange *
         free(opened->set_end);
         opened->set_end = NULL;
     }
-    if (status == UPS_OK) status = join_devices(opened, error);
+    if (status == UPS_OK && options->comm && !options->reproducible && options->path != UPS_GRADIENTS_HOST)
+        status = ups_join_devices(options->comm, device, options->path == UPS_GRADIENTS_NCCL, &opened->peers, error);
+    opened->bucket = choose_bucket(opened);
+    opened->watch = (ups_gradient_watch){begin_complete, opened, .every = opened->bucket};
     if (status != UPS_OK) {
         ups_exchange_close(opened);
         return status;
@@ -273,7 +222,8 @@ void ups_exchange_close(ups_exchange *exchange) {
 }
 
 const ups_gradient_watch *ups_exchange_watch(ups_exchange *exchange, const bool *trained) {
-    if (!exchange || !exchange->options.comm || exchange->slice || exchange->peers) return NULL;
+    if (!exchange || !exchange->options.comm || exchange->slice) return NULL;
+    if (exchange->host && !exchange->peers) return NULL; /* the host has none before all are made */
     exchange->own_trained = trained;
     return &exchange->watch;
 }
@@ -322,10 +272,23 @@ ups_status ups_exchange_share_weights(ups_exchange *exchange, ups_error *error) 
     return put_weights_back(exchange, error);
 }
 
+/* In the devices' own memory. */
+static ups_status gather_by_peers(ups_exchange *e, ups_error *error) {
+    ups_device *device = e->options.device;
+    float *weights = ups_parameters_values(e->options.parameters);
+    for (int64_t at = 0; at < e->elements; at += e->bucket) {
+        const int64_t count = e->elements - at < e->bucket ? e->elements - at : e->bucket;
+        UPS_TRY(peers_of(e)->all_gather(device, e->peers, e->options.shares, weights + at, at, count, error));
+    }
+    UPS_TRY(peers_of(e)->finish(device, e->peers, error));
+    return ups_parameters_refresh(e->options.parameters, error);
+}
+
 ups_status ups_exchange_weights(ups_exchange *exchange, ups_error *error) {
     if (!exchange || !exchange->options.shares) return UPS_OK;
     ups_comm *comm = exchange->options.comm;
     float *weights;
+    if (exchange->peers) return gather_by_peers(exchange, error);
     UPS_TRY(fetch_weights(exchange, &weights, error));
     ups_comm_all_gather(comm, exchange->options.shares, weights, 0, exchange->elements);
     UPS_TRY(ups_comm_finish(comm, error));
@@ -451,46 +414,29 @@ ups_status ups_exchange_micro_batch(ups_exchange *exchange, int64_t round, ups_u
     return clear_result(exchange, update, error);
 }
 
-/* In the devices' own memory. */
-static ups_status sum_by_peers(ups_exchange *e, ups_error *error) {
-    ups_device *device = e->options.device;
-    float *gradients = ups_parameters_gradients(e->options.parameters);
-    UPS_TRY(agree(e, error));
-    int64_t end = 0;
-    for (int64_t from = next_trained(e, 0, &end); from < end; from = next_trained(e, end, &end))
-        UPS_TRY(device->class->peers->sum(device, e->peers, gradients + from, end - from, error));
-    return UPS_OK;
-}
-
-/* Through the hosts' memory, of those whose sums have not begun. */
+/* Of those whose sums have not begun. */
 static ups_status sum_the_rest(ups_exchange *e, ups_error *error) {
     float *gradients;
     if (e->failed != UPS_OK) {
         *error = e->failure;
         return e->failed;
     }
-    UPS_TRY(fetch(e, &gradients, error));
-    return begin_sums(e, e->elements, error);
+    if (!e->peers) UPS_TRY(fetch(e, &gradients, error));
+    UPS_TRY(begin_sums(e, e->elements, error));
+    e->begun = 0;
+    e->agreed = false;
+    return UPS_OK;
 }
 
 ups_status ups_exchange_gradients(ups_exchange *exchange, const bool *trained, ups_error *error) {
     if (!exchange) return UPS_OK;
     ups_comm *comm = exchange->options.comm;
-    float *gradients = ups_parameters_gradients(exchange->options.parameters);
     exchange->own_trained = trained;
-    if (exchange->peers) {
-        UPS_TRY(sum_by_peers(exchange, error));
-        exchange->agreed = false;
-        return UPS_OK;
-    }
-    if (exchange->slice) {
-        if (exchange->host) gradients = exchange->host;
-        ups_comm_collect(comm, exchange->slice, gradients, exchange->elements);
-    } else {
+    if (exchange->slice)
+        ups_comm_collect(comm, exchange->slice, summed_at(exchange), exchange->elements);
+    else
         UPS_TRY(sum_the_rest(exchange, error));
-        exchange->begun = 0;
-        exchange->agreed = false;
-    }
+    if (exchange->peers) return peers_of(exchange)->finish(exchange->options.device, exchange->peers, error);
     UPS_TRY(ups_comm_finish(comm, error));
     return put_gradients_back(exchange, error);
 }

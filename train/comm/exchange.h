@@ -11,7 +11,10 @@
  * a process needs the sums of its share alone; but where the norm of all gradients is to have the bits of one process,
  * it gets all of them:
  *
- *   gradients → [the norm of this process's share] → results → the update → weights */
+ *   gradients → [the norm of this process's share] → results → the update → weights
+ *
+ * Sums begin while backward computes the rest: on processors, and between cards that join (join.h). Cards that do not
+ * give their gradients to the hosts once all are made. */
 #ifndef UPS_TRAIN_COMM_EXCHANGE_H
 #define UPS_TRAIN_COMM_EXCHANGE_H
 
@@ -32,6 +35,7 @@ typedef struct ups_exchange_options {
     int64_t rounds;             /* micro-batches of a step that this process computes */
     bool reproducible;
     ups_gradient_path path;
+    double bucket;            /* MiB of gradients that devices sum at once by themselves; 0: as many as suit */
     const ups_shares *shares; /* one a process; NULL: each updates all */
 } ups_exchange_options;
 

@@ -51,15 +51,10 @@ static void check_frequencies(const char *section, unsigned count, ups_config_mi
 }
 
 static void check_ranks(const ups_run_config *config, ups_config_mistakes *mistakes) {
-    if (config->ranks.gradients != UPS_GRADIENTS_NCCL) return;
-    if (config->ranks.reproducible)
+    if (config->ranks.gradients == UPS_GRADIENTS_NCCL && config->ranks.reproducible)
         disagree(
             mistakes, "ranks.gradients", WITH("ranks.reproducible"),
             "NCCL sums in an order of its own, and ranks.reproducible wants that of micro-batches; take auto or host");
-    if (config->ranks.shard != UPS_SHARD_NONE)
-        disagree(mistakes, "ranks.gradients", WITH("ranks.shard"),
-                 "NCCL gives all gradients to every card, and shares of them go through the hosts' memory; take auto "
-                 "or host, or ranks.shard: none");
 }
 
 /* The core's own objection. It names keys by their names: the place is where the first of them stands, but an override

@@ -311,6 +311,7 @@ typedef enum ups_sharding {
 typedef struct ups_ranks_config {
     bool reproducible;
     ups_gradient_path gradients;
+    double bucket; /* MiB of gradients that cards sum at once; 0: as many as suit */
     ups_sharding shard;
 } ups_ranks_config;
 

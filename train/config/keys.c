@@ -494,8 +494,12 @@ static const ups_config_key run_keys[] = {
                    "processes, for a sum a micro-batch instead of one a step"),
                KEY(CHOICE, "gradients", ranks.gradients, "auto", 0, 0,
                    "where they are summed over processes: nccl (by the cards, in their own memory), host (by MPI, in "
-                   "the host's), auto (nccl where all have cards and NCCL, reproducible is false and shard none)",
+                   "the host's), auto (nccl where all have cards and NCCL, and reproducible is false)",
                    .choices = gradient_paths, .neutral = true),
+               KEY(DOUBLE, "bucket", ranks.bucket, "0", 0, 1e6,
+                   "MiB of gradients that cards sum at once, while backward makes the next; 0: 16, or a twentieth of "
+                   "all where that is more",
+                   .neutral = true),
                KEY(CHOICE, "shard", ranks.shard, "none", 0, 0,
                    "what each process keeps a share of instead of all: optimizer (moments, 8 bytes a parameter that "
                    "AdamW moves and 4 of Muon's, and the average of the weights, 4 bytes), none",

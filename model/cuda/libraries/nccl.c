@@ -33,6 +33,10 @@ static void load(void) {
     *(void **)&library.unique_id = find(file, "ncclGetUniqueId");
     *(void **)&library.init_rank = find(file, "ncclCommInitRank");
     *(void **)&library.all_reduce = find(file, "ncclAllReduce");
+    *(void **)&library.reduce = find(file, "ncclReduce");
+    *(void **)&library.broadcast = find(file, "ncclBroadcast");
+    *(void **)&library.group_start = find(file, "ncclGroupStart");
+    *(void **)&library.group_end = find(file, "ncclGroupEnd");
     *(void **)&library.destroy = find(file, "ncclCommDestroy");
     *(void **)&library.abort = find(file, "ncclCommAbort");
     *(void **)&library.error = find(file, "ncclGetErrorString");

@@ -19,6 +19,11 @@ typedef struct ups_nccl {
     int (*init_rank)(void **comm, int ranks, ups_nccl_id id, int rank);
     int (*all_reduce)(const void *from, void *to, size_t count, int type, int operation, void *comm,
                       cudaStream_t stream);
+    int (*reduce)(const void *from, void *to, size_t count, int type, int operation, int root, void *comm,
+                  cudaStream_t stream);
+    int (*broadcast)(const void *from, void *to, size_t count, int type, int root, void *comm, cudaStream_t stream);
+    int (*group_start)(void); /* what is called until its end is issued as one */
+    int (*group_end)(void);
     int (*destroy)(void *comm);
     int (*abort)(void *comm);
     const char *(*error)(int result);

@@ -1,7 +1,7 @@
-/* The calls of NCCL that sum gradients, among processes with an emulated card each: they meet in shared memory. A sum
- * is work of a stream like any other, done when the host waits for it, and begins with the last rank, since the order
- * is the library's. Ranks that ask for sums of other lengths than each other are stopped, where the real ones would
- * hang.
+/* The calls of NCCL that exchange gradients and weights, among processes with an emulated card each: they meet in
+ * shared memory. An exchange is work of a stream like any other, done when the host waits for it; a sum begins with the
+ * last rank, since the order is the library's. Ranks that ask for something else than each other are stopped, where the
+ * real ones would hang.
  *
  * EMULATED_NCCL=missing: the library is not there; duplicate: it refuses to join, as it does where two processes have
  * one card. */
@@ -16,11 +16,19 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_RANKS = 8, CHUNK = 1 << 16, PATIENCE = 120 /* seconds */, INVALID_USAGE = 5 };
+enum { MOST_RANKS = 8, CHUNK = 1 << 16, PATIENCE = 120 /* seconds */, INVALID_ARGUMENT = 4, INVALID_USAGE = 5 };
+
+/* What a rank asks for: all have to ask for the same. */
+typedef enum exchange_kind { SUM, SUM_AT_ROOT, SPREAD } exchange_kind;
+typedef struct request {
+    exchange_kind kind;
+    int root;
+    size_t count;
+} request;
 
 typedef struct meeting {
     atomic_llong arrived;
-    size_t count[MOST_RANKS];
+    request asked[MOST_RANKS];
     float part[MOST_RANKS][CHUNK];
 } meeting;
 
@@ -28,15 +36,16 @@ typedef struct communicator {
     meeting *shared;
     int rank, size;
     long long passed; /* barriers */
+    bool aborted;
 } communicator;
 
-typedef struct sum {
+typedef struct exchange {
     communicator *comm;
+    request request;
     const float *from;
     float *to;
-    size_t count;
     emulated_caller caller;
-} sum;
+} exchange;
 
 static const char *refused = "";
 
@@ -86,64 +95,128 @@ static int init_rank(void **made, int ranks, ups_nccl_id id, int rank) {
     return UPS_NCCL_OK;
 }
 
-static float *reach(uint32_t work, const sum *s, const float *memory, size_t count, bool write) {
+static float *reach(uint32_t work, const exchange *e, const float *memory, size_t count, bool write) {
     const char *wrong;
     float *found = simt_memory_reach(work, (uint64_t)(uintptr_t)memory, count * sizeof(float), write, &wrong);
     if (!found)
-        simt_fail(NULL, "%s: a sum over cards %s %zu numbers: %s", emulated_caller_describe(&s->caller),
+        simt_fail(NULL, "%s: an exchange of cards %s %zu numbers: %s", emulated_caller_describe(&e->caller),
                   write ? "writes" : "reads", count, wrong);
     return found;
 }
 
-static void wait_for_all(const sum *s) {
-    if (!meet(s->comm))
-        simt_fail(NULL, "%s: a sum over cards: another rank did not come", emulated_caller_describe(&s->caller));
+static void wait_for_all(const exchange *e) {
+    if (!meet(e->comm))
+        simt_fail(NULL, "%s: an exchange of cards: another rank did not come", emulated_caller_describe(&e->caller));
+}
+
+static void add_parts(const meeting *shared, int ranks, size_t count, float *to) {
+    for (size_t i = 0; i < count; i++) {
+        float total = shared->part[ranks - 1][i];
+        for (int other = ranks - 2; other >= 0; other--) total += shared->part[other][i];
+        to[i] = total;
+    }
+}
+
+/* Memory that takes no part is not looked at: where a sum is another rank's, that is where it would be written. */
+static void exchange_chunk(uint32_t work, const exchange *e, size_t at, size_t count) {
+    meeting *shared = e->comm->shared;
+    const exchange_kind kind = e->request.kind;
+    const bool is_root = e->comm->rank == e->request.root;
+    if (kind != SPREAD || is_root)
+        memcpy(shared->part[e->comm->rank], reach(work, e, e->from + at, count, false), count * sizeof(float));
+    wait_for_all(e);
+    if (kind == SPREAD)
+        memcpy(reach(work, e, e->to + at, count, true), shared->part[e->request.root], count * sizeof(float));
+    else if (kind == SUM || is_root)
+        add_parts(shared, e->comm->size, count, reach(work, e, e->to + at, count, true));
+    wait_for_all(e);
 }
 
 static void run(uint32_t work, const void *owned) {
-    const sum *s = owned;
-    meeting *shared = s->comm->shared;
-    const int rank = s->comm->rank, size = s->comm->size;
-    shared->count[rank] = s->count;
-    wait_for_all(s);
-    for (int other = 0; other < size; other++) {
-        if (shared->count[other] != s->count)
-            simt_fail(NULL, "%s: a sum over cards of %zu numbers, and of %zu on rank %d",
-                      emulated_caller_describe(&s->caller), s->count, shared->count[other], other);
+    const exchange *e = owned;
+    if (e->comm->aborted) return;
+    meeting *shared = e->comm->shared;
+    const request own = e->request;
+    shared->asked[e->comm->rank] = own;
+    wait_for_all(e);
+    for (int other = 0; other < e->comm->size; other++) {
+        const request *theirs = &shared->asked[other];
+        if (theirs->kind != own.kind || theirs->root != own.root || theirs->count != own.count)
+            simt_fail(NULL, "%s: an exchange of cards of %zu numbers (kind %d, root %d), on rank %d of %zu (%d, %d)",
+                      emulated_caller_describe(&e->caller), own.count, own.kind, own.root, other, theirs->count,
+                      theirs->kind, theirs->root);
     }
-    for (size_t at = 0; at < s->count; at += CHUNK) {
-        const size_t count = s->count - at < CHUNK ? s->count - at : CHUNK;
-        memcpy(shared->part[rank], reach(work, s, s->from + at, count, false), count * sizeof(float));
-        wait_for_all(s);
-        float *to = reach(work, s, s->to + at, count, true);
-        for (size_t i = 0; i < count; i++) {
-            float total = shared->part[size - 1][i];
-            for (int other = size - 2; other >= 0; other--) total += shared->part[other][i];
-            to[i] = total;
-        }
-        wait_for_all(s);
+    wait_for_all(e);
+    for (size_t at = 0; at < own.count; at += CHUNK)
+        exchange_chunk(work, e, at, own.count - at < CHUNK ? own.count - at : CHUNK);
+}
+
+static int issue(const void *from, void *to, request asked, int type, void *made, cudaStream_t stream) {
+    communicator *comm = made;
+    if (type != UPS_NCCL_FLOAT32) simt_fail(NULL, "NCCL: float32 alone is emulated");
+    if (asked.root < 0 || asked.root >= comm->size) {
+        refused = "Invalid root";
+        return INVALID_ARGUMENT;
     }
+    emulated_body *body = emulated_body_create(EMULATED_CALL);
+    exchange *e = malloc(sizeof *e);
+    if (!e) simt_fail(NULL, "no memory for a piece of work");
+    *e = (exchange){.comm = comm, .request = asked, .from = from, .to = to, .caller = body->caller};
+    body->owned = e;
+    body->call = run;
+    body->name = "an exchange of cards";
+    emulated_work *issued;
+    return emulated_issue(stream, body, &issued) == cudaSuccess ? UPS_NCCL_OK : INVALID_USAGE;
 }
 
 static int all_reduce(const void *from, void *to, size_t count, int type, int operation, void *comm,
                       cudaStream_t stream) {
     EMULATED_CALL_BEGINS();
-    if (type != UPS_NCCL_FLOAT32 || operation != UPS_NCCL_SUM) simt_fail(NULL, "NCCL: sums of float32 are emulated");
-    emulated_body *body = emulated_body_create(EMULATED_CALL);
-    sum *s = malloc(sizeof *s);
-    if (!s) simt_fail(NULL, "no memory for a piece of work");
-    *s = (sum){.comm = comm, .from = from, .to = to, .count = count, .caller = body->caller};
-    body->owned = s;
-    body->call = run;
-    body->name = "a sum over cards";
-    emulated_work *issued;
-    return emulated_issue(stream, body, &issued) == cudaSuccess ? UPS_NCCL_OK : INVALID_USAGE;
+    if (operation != UPS_NCCL_SUM) simt_fail(NULL, "NCCL: sums alone are emulated");
+    return issue(from, to, (request){SUM, 0, count}, type, comm, stream);
+}
+
+static int reduce(const void *from, void *to, size_t count, int type, int operation, int root, void *comm,
+                  cudaStream_t stream) {
+    EMULATED_CALL_BEGINS();
+    if (operation != UPS_NCCL_SUM) simt_fail(NULL, "NCCL: sums alone are emulated");
+    return issue(from, to, (request){SUM_AT_ROOT, root, count}, type, comm, stream);
+}
+
+static int broadcast(const void *from, void *to, size_t count, int type, int root, void *comm, cudaStream_t stream) {
+    EMULATED_CALL_BEGINS();
+    return issue(from, to, (request){SPREAD, root, count}, type, comm, stream);
+}
+
+/* Of a group all may come at any time until its end, or later, as of single calls: these are issued as they come. */
+static int groups;
+
+static int group_start(void) {
+    groups++;
+    return UPS_NCCL_OK;
+}
+
+static int group_end(void) {
+    if (groups > 0) {
+        groups--;
+        return UPS_NCCL_OK;
+    }
+    refused = "ncclGroupEnd: not in a group call";
+    return INVALID_USAGE;
 }
 
 static int destroy(void *made) {
     communicator *comm = made;
+    if (groups > 0) simt_fail(NULL, "NCCL: a group of calls was not ended");
     munmap(comm->shared, sizeof *comm->shared);
     free(comm);
+    return UPS_NCCL_OK;
+}
+
+/* What was issued and has not run looks at it later. */
+static int abort_all(void *made) {
+    communicator *comm = made;
+    comm->aborted = true;
     return UPS_NCCL_OK;
 }
 
@@ -156,7 +229,18 @@ static const char *last_error(void *comm) {
 }
 
 ups_status ups_nccl_load(const ups_nccl **nccl, ups_error *failure) {
-    static const ups_nccl library = {version, unique_id, init_rank, all_reduce, destroy, destroy, error, last_error};
+    static const ups_nccl library = {.version = version,
+                                     .unique_id = unique_id,
+                                     .init_rank = init_rank,
+                                     .all_reduce = all_reduce,
+                                     .reduce = reduce,
+                                     .broadcast = broadcast,
+                                     .group_start = group_start,
+                                     .group_end = group_end,
+                                     .destroy = destroy,
+                                     .abort = abort_all,
+                                     .error = error,
+                                     .last_error = last_error};
     const char *says = getenv("EMULATED_NCCL");
     *nccl = &library;
     if (says && strcmp(says, "missing") == 0)

@@ -127,6 +127,7 @@ static ups_status allocate(ups_stage_training *t, ups_error *error) {
                                            .rounds = t->stage->training->accumulation / ups_comm_size(comm),
                                            .reproducible = t->config->ranks.reproducible,
                                            .path = t->config->ranks.gradients,
+                                           .bucket = t->config->ranks.bucket,
                                            .shares = own.of};
     return ups_exchange_open(&exchange, &t->exchange, error);
 }
