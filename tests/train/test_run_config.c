@@ -217,6 +217,7 @@ CLAIM(what_no_single_key_can_say_is_checked_too) {
         {"tasks[1].name=wave", {"tasks[1].name", "wave", "tasks[0]"}},
         {"tasks[1].name=a/b", {"tasks[1].name", "a/b", "letters"}},
         {"tasks[1].name=..", {"tasks[1].name", "letters"}},
+        {"tasks[1].name=blocks", {"tasks[1].name", "blocks", "another name"}},
         {"tasks[0].patch=[4, 4, 4, 4]", {"tasks[0].patch", "4 numbers", "3"}},
         {"autoencoder.pairs_per_trajectory=3", {"autoencoder.batch_size", "16", "pairs_per_trajectory (3)"}},
         {"operator.pairs_per_trajectory=5", {"operator.batch_size", "multiple"}},

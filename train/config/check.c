@@ -153,6 +153,15 @@ static void check_strides(const ups_run_config *config, unsigned number, ups_con
              (long long)task->stride);
 }
 
+/* Weights are found by their names, in which a task's stand where parts that tasks share have their own. */
+static bool names_a_part(const char *task) {
+    static const char *const parts[] = {"blocks", "centres", "condition", "input", "layers",      "norm",
+                                        "output", "skips",   "time",      "trunk", "update_norm", NULL};
+    for (int i = 0; parts[i]; i++)
+        if (strcmp(task, parts[i]) == 0) return true;
+    return false;
+}
+
 static void check_tasks(const ups_run_config *config, ups_config_mistakes *mistakes) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
     char key[NAME_BYTES], other[NAME_BYTES];
@@ -163,6 +172,9 @@ static void check_tasks(const ups_run_config *config, ups_config_mistakes *mista
             disagree(mistakes, key, NULL, "'%s' becomes a folder's name: only letters, digits, _ and - may stand in it",
                      task->name);
         }
+        if (names_a_part(task->name))
+            disagree(mistakes, key, NULL,
+                     "'%s' is what a part of the model is called in its files; give the task another name", task->name);
         check_layout(i, &task->layout, mistakes);
         check_strides(config, i, mistakes);
         if (task->bundle > 1 && !ups_run_on_grid(config))
