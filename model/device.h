@@ -28,7 +28,6 @@ typedef enum ups_kernel_choice {
  * Exchanges are issued to a stream of their own: behind all that was issued to the compute stream before, beside what
  * is issued to it later. What they exchange is left alone until `finish`. */
 typedef struct ups_peers ups_peers; /* a device's own */
-struct ups_shares;                  /* model/parameters/shares.h */
 enum { UPS_PEERS_NAME = 128 };
 typedef struct ups_peers_class {
     /* By what processes find each other: one makes it and tells the others. UPS_ERR_UNSUPPORTED says what is missing.
@@ -37,16 +36,19 @@ typedef struct ups_peers_class {
     /* Waits for the others. */
     ups_status (*join)(ups_device *device, const unsigned char name[UPS_PEERS_NAME], int rank, int size,
                        ups_peers **peers, ups_error *error);
-    /* values += those of all others, in an order that the library chooses: the same bits on all. */
+    /* Between these two come exchanges, issued as one. */
+    ups_status (*begin)(ups_device *device, ups_peers *peers, ups_error *error);
+    ups_status (*end)(ups_device *device, ups_peers *peers, ups_error *error);
+    /* In place. Sums are in an order that the library chooses.
+     *   sum     values become their sum over all processes: the same bits on all
+     *   sum_at  the same for one process; the others keep their terms
+     *   spread  values become those of one process */
     ups_status (*sum)(ups_device *device, ups_peers *peers, float *values, int64_t count, ups_error *error);
-    /* Of a flat buffer that falls into shares, one a process, the elements [from, from + count), the first of which
-     * lies at `values`, in place: reduce_scatter  what is a process's share becomes its sum there; elsewhere it keeps
-     * its terms all_gather      what is a process's share becomes what that process has, everywhere */
-    ups_status (*reduce_scatter)(ups_device *device, ups_peers *peers, const struct ups_shares *shares, float *values,
-                                 int64_t from, int64_t count, ups_error *error);
-    ups_status (*all_gather)(ups_device *device, ups_peers *peers, const struct ups_shares *shares, float *values,
-                             int64_t from, int64_t count, ups_error *error);
-    /* What is issued to the compute stream from here on comes after all of them. */
+    ups_status (*sum_at)(ups_device *device, ups_peers *peers, float *values, int64_t count, int rank,
+                         ups_error *error);
+    ups_status (*spread)(ups_device *device, ups_peers *peers, float *values, int64_t count, int rank,
+                         ups_error *error);
+    /* What is issued to the compute stream from here on comes after all exchanges so far. */
     ups_status (*finish)(ups_device *device, ups_peers *peers, ups_error *error);
     void (*leave)(ups_device *device, ups_peers *peers); /* NULL is fine */
     /* What it is, such as "NCCL 2.27.7". */

@@ -188,6 +188,23 @@ void ups_shares_free(ups_shares *shares) {
     *shares = (ups_shares){0};
 }
 
+int32_t ups_shares_piece_at(const ups_shares *shares, int64_t element) {
+    int32_t low = 0, high = shares->piece_count;
+    while (low < high) {
+        const int32_t middle = low + (high - low) / 2;
+        if (shares->pieces[middle].offset + shares->pieces[middle].count > element)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+ups_share_piece ups_share_piece_within(ups_share_piece piece, int64_t begin, int64_t end) {
+    const int64_t from = piece.offset > begin ? piece.offset : begin, to = piece.offset + piece.count;
+    return (ups_share_piece){from, (to < end ? to : end) - from, piece.share};
+}
+
 int64_t ups_shares_most_within(const ups_shares *shares, int64_t run) {
     int64_t most = 0;
     for (int32_t s = 0; s < shares->count; s++) {

@@ -39,29 +39,14 @@ typedef struct ups_share {
 ups_status ups_shares_find(const ups_parameters *parameters, int32_t count, bool whole_matrices, ups_shares *shares,
                            ups_error *error);
 void ups_shares_free(ups_shares *shares);
-/* The most elements of one share in the first `run` elements, the next `run` and so on. */
-int64_t ups_shares_most_within(const ups_shares *shares, int64_t run);
-
-/* The two that walk over pieces stand here for modules of devices, which are not linked to this one. */
-
 /* Index of the first piece that ends after this element; piece_count where there is none. */
-static inline int32_t ups_shares_piece_at(const ups_shares *shares, int64_t element) {
-    int32_t low = 0, high = shares->piece_count;
-    while (low < high) {
-        const int32_t middle = low + (high - low) / 2;
-        if (shares->pieces[middle].offset + shares->pieces[middle].count > element)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
-}
+int32_t ups_shares_piece_at(const ups_shares *shares, int64_t element);
 
 /* What of a piece lies in the elements [begin, end); nothing: count ≤ 0. */
-static inline ups_share_piece ups_share_piece_within(ups_share_piece piece, int64_t begin, int64_t end) {
-    const int64_t from = piece.offset > begin ? piece.offset : begin, to = piece.offset + piece.count;
-    return (ups_share_piece){from, (to < end ? to : end) - from, piece.share};
-}
+ups_share_piece ups_share_piece_within(ups_share_piece piece, int64_t begin, int64_t end);
+
+/* The most elements of one share in the first `run` elements, the next `run` and so on. */
+int64_t ups_shares_most_within(const ups_shares *shares, int64_t run);
 
 /* What a rows × columns matrix costs: five steps of Newton–Schulz are so many times that many multiplications. */
 double ups_share_matrix_cost(int64_t rows, int64_t columns);

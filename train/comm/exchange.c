@@ -123,6 +123,30 @@ static float *summed_at(const ups_exchange *e) {
     return e->host && !e->peers ? e->host : ups_parameters_gradients(e->options.parameters);
 }
 
+static ups_status sum_by_peers(const ups_exchange *e, float *values, int64_t count, ups_error *error) {
+    UPS_TRY(peers_of(e)->begin(e->options.device, e->peers, error));
+    UPS_TRY(peers_of(e)->sum(e->options.device, e->peers, values, count, error));
+    return peers_of(e)->end(e->options.device, e->peers, error);
+}
+
+typedef ups_status peers_exchange(ups_device *device, ups_peers *peers, float *values, int64_t count, int rank,
+                                  ups_error *error);
+
+/* Each piece of the elements [from, from + count) with the rank whose share it is of; the first lies at `values`.
+ * Pieces differ in length, and shares have any number of them. */
+static ups_status exchange_pieces(const ups_exchange *e, peers_exchange *exchange, float *values, int64_t from,
+                                  int64_t count, ups_error *error) {
+    const ups_shares *shares = e->options.shares;
+    ups_device *device = e->options.device;
+    UPS_TRY(peers_of(e)->begin(device, e->peers, error));
+    for (int32_t p = ups_shares_piece_at(shares, from); p < shares->piece_count; p++) {
+        const ups_share_piece piece = ups_share_piece_within(shares->pieces[p], from, from + count);
+        if (piece.count <= 0) break;
+        UPS_TRY(exchange(device, e->peers, values + (piece.offset - from), piece.count, piece.share, error));
+    }
+    return peers_of(e)->end(device, e->peers, error);
+}
+
 /* Of so many gradients from the first on whose sum was not begun yet. */
 static ups_status begin_sum(ups_exchange *e, int64_t count, ups_error *error) {
     const ups_exchange_options *options = &e->options;
@@ -130,9 +154,8 @@ static ups_status begin_sum(ups_exchange *e, int64_t count, ups_error *error) {
     const int64_t from = e->begun;
     float *gradients = summed_at(e) + from;
     e->begun += count;
-    if (e->peers && shares)
-        return peers_of(e)->reduce_scatter(options->device, e->peers, shares, gradients, from, count, error);
-    if (e->peers) return peers_of(e)->sum(options->device, e->peers, gradients, count, error);
+    if (e->peers && shares) return exchange_pieces(e, peers_of(e)->sum_at, gradients, from, count, error);
+    if (e->peers) return sum_by_peers(e, gradients, count, error);
     if (shares)
         ups_comm_reduce_scatter(options->comm, shares, gradients, from, count);
     else
@@ -278,7 +301,7 @@ static ups_status gather_by_peers(ups_exchange *e, ups_error *error) {
     float *weights = ups_parameters_values(e->options.parameters);
     for (int64_t at = 0; at < e->elements; at += e->bucket) {
         const int64_t count = e->elements - at < e->bucket ? e->elements - at : e->bucket;
-        UPS_TRY(peers_of(e)->all_gather(device, e->peers, e->options.shares, weights + at, at, count, error));
+        UPS_TRY(exchange_pieces(e, peers_of(e)->spread, weights + at, at, count, error));
     }
     UPS_TRY(peers_of(e)->finish(device, e->peers, error));
     return ups_parameters_refresh(e->options.parameters, error);

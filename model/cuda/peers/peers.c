@@ -2,7 +2,6 @@
 
 #include "model/cuda/host.h"
 #include "model/cuda/libraries/nccl.h"
-#include "model/parameters/shares.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,7 +84,12 @@ static ups_status wait_for(ups_peers *peers, cudaStream_t waits, cudaStream_t ot
 
 static ups_status begin(ups_device *device, ups_peers *peers, ups_error *error) {
     peers->unfinished = true;
-    return wait_for(peers, peers->stream, ups_cuda_stream(device), error);
+    UPS_TRY(wait_for(peers, peers->stream, ups_cuda_stream(device), error));
+    return check(peers->nccl, peers->nccl->group_start(), "beginning an exchange", error);
+}
+
+static ups_status end(ups_device *device, ups_peers *peers, ups_error *error) {
+    return check(peers->nccl, peers->nccl->group_end(), "an exchange of cards", error);
 }
 
 static ups_status finish(ups_device *device, ups_peers *peers, ups_error *error) {
@@ -95,47 +99,23 @@ static ups_status finish(ups_device *device, ups_peers *peers, ups_error *error)
 }
 
 static ups_status sum(ups_device *device, ups_peers *peers, float *values, int64_t count, ups_error *error) {
-    UPS_TRY(begin(device, peers, error));
     const int code = peers->nccl->all_reduce(values, values, (size_t)count, UPS_NCCL_FLOAT32, UPS_NCCL_SUM, peers->comm,
                                              peers->stream);
-    return check(peers->nccl, code, "the sum of gradients", error);
+    return check(peers->nccl, code, "a sum over cards", error);
 }
 
-/* What is done with a piece of one process's share, which it lies at. */
-typedef int piece_exchange(const ups_peers *peers, float *values, int64_t count, int owner);
-
-static int sum_piece(const ups_peers *peers, float *values, int64_t count, int owner) {
-    return peers->nccl->reduce(values, values, (size_t)count, UPS_NCCL_FLOAT32, UPS_NCCL_SUM, owner, peers->comm,
-                               peers->stream);
+static ups_status sum_at(ups_device *device, ups_peers *peers, float *values, int64_t count, int rank,
+                         ups_error *error) {
+    const int code = peers->nccl->reduce(values, values, (size_t)count, UPS_NCCL_FLOAT32, UPS_NCCL_SUM, rank,
+                                         peers->comm, peers->stream);
+    return check(peers->nccl, code, "a sum over cards", error);
 }
 
-static int spread_piece(const ups_peers *peers, float *values, int64_t count, int owner) {
-    return peers->nccl->broadcast(values, values, (size_t)count, UPS_NCCL_FLOAT32, owner, peers->comm, peers->stream);
-}
-
-static ups_status exchange_pieces(ups_device *device, ups_peers *peers, const ups_shares *shares, float *values,
-                                  int64_t from, int64_t count, piece_exchange *exchange, const char *doing,
-                                  ups_error *error) {
-    const int64_t end = from + count;
-    UPS_TRY(begin(device, peers, error));
-    int code = peers->nccl->group_start();
-    for (int32_t p = ups_shares_piece_at(shares, from); p < shares->piece_count && code == UPS_NCCL_OK; p++) {
-        const ups_share_piece piece = ups_share_piece_within(shares->pieces[p], from, end);
-        if (piece.count <= 0) break;
-        code = exchange(peers, values + (piece.offset - from), piece.count, piece.share);
-    }
-    const int ended = peers->nccl->group_end();
-    return check(peers->nccl, code == UPS_NCCL_OK ? ended : code, doing, error);
-}
-
-static ups_status reduce_scatter(ups_device *device, ups_peers *peers, const ups_shares *shares, float *values,
-                                 int64_t from, int64_t count, ups_error *error) {
-    return exchange_pieces(device, peers, shares, values, from, count, sum_piece, "the sum of gradients", error);
-}
-
-static ups_status all_gather(ups_device *device, ups_peers *peers, const ups_shares *shares, float *values,
-                             int64_t from, int64_t count, ups_error *error) {
-    return exchange_pieces(device, peers, shares, values, from, count, spread_piece, "the exchange of weights", error);
+static ups_status spread(ups_device *device, ups_peers *peers, float *values, int64_t count, int rank,
+                         ups_error *error) {
+    const int code =
+        peers->nccl->broadcast(values, values, (size_t)count, UPS_NCCL_FLOAT32, rank, peers->comm, peers->stream);
+    return check(peers->nccl, code, "what one card tells the others", error);
 }
 
 /* ---- the library ------------------------------------------------------------------------------------------------- */
@@ -151,9 +131,11 @@ static ups_status library(char *text, size_t bytes, ups_error *error) {
 
 const ups_peers_class ups_cuda_peers = {.meet = meet,
                                         .join = join,
+                                        .begin = begin,
+                                        .end = end,
                                         .sum = sum,
-                                        .reduce_scatter = reduce_scatter,
-                                        .all_gather = all_gather,
+                                        .sum_at = sum_at,
+                                        .spread = spread,
                                         .finish = finish,
                                         .leave = leave,
                                         .library = library};

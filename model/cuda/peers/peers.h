@@ -1,8 +1,5 @@
 /* Cards of several processes, which exchange gradients and weights in their own memory by NCCL (ups_peers_class of
- * model/device.h).
- *
- * Shares differ in length, and lie in any order: each piece is a sum on one card, or goes from one card to all, and
- * those of a call are issued to NCCL as one group. */
+ * model/device.h). */
 #ifndef UPS_MODEL_CUDA_PEERS_PEERS_H
 #define UPS_MODEL_CUDA_PEERS_PEERS_H
 
