@@ -2,6 +2,9 @@
 
 #include "model/differentiate.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+
 static ups_shape shape_of(const ups_graph *graph, ups_value value) {
     return ups_graph_info(graph, value)->shape;
 }
@@ -157,4 +160,40 @@ ups_work ups_work_of(const ups_graph *graph, const ups_plan *plan, int32_t posit
     /* the sum, or its gradient, which the first of the pair has made */
     if (work.with_last && work.read > 0.0) work.read -= bytes(graph, backward ? node->output : node->inputs[0]);
     return work;
+}
+
+/* ---- by op ------------------------------------------------------------------------------------------------------- */
+
+void ups_op_work_add(ups_op_work *sum, const ups_op_work *op) {
+    sum->flops += op->flops, sum->bytes += op->bytes;
+    sum->forward += op->forward, sum->backward += op->backward, sum->recompute += op->recompute;
+    sum->launches += op->launches, sum->by_traffic += op->by_traffic;
+}
+
+void ups_op_work_count(ups_op_work *op, const ups_work *work, double times) {
+    op->flops += times * (work->product_flops + work->other_flops);
+    op->bytes += times * (work->read + work->written + work->apart);
+}
+
+double *ups_op_pass(ups_op_work *op, ups_schedule_action action) {
+    if (action == UPS_RECOMPUTE) return &op->recompute;
+    return action == UPS_BACKWARD ? &op->backward : &op->forward;
+}
+
+double ups_op_seconds(const ups_op_work *op) {
+    return op->forward + op->backward + op->recompute;
+}
+
+static int by_time(const void *a, const void *b) {
+    const double x = ups_op_seconds(a), y = ups_op_seconds(b);
+    return (x < y) - (x > y);
+}
+
+void ups_op_works_sort(ups_op_work *ops, int count) {
+    qsort(ops, (size_t)count, sizeof *ops, by_time);
+}
+
+void ups_op_rate(double count, double seconds, char text[UPS_OP_RATE]) {
+    text[0] = '\0';
+    if (count > 0.0) snprintf(text, UPS_OP_RATE, "%.1f", count / seconds * 1e-9);
 }

@@ -134,11 +134,8 @@ static ups_status run_entry(ups_step *step, int32_t at, const ups_step_run_optio
     ups_status status = run_call(step, at, error);
     ups_device_range_end(step->device);
     if (status == UPS_OK && step->timing) {
-        double *const seconds[] = {[UPS_FORWARD] = step->profile.forward,
-                                   [UPS_BACKWARD] = step->profile.backward,
-                                   [UPS_RECOMPUTE] = step->profile.recompute};
         status = class_of(step)->synchronize(step->device, error);
-        seconds[scheduled->action][node->kind] += ups_now() - begin;
+        *ups_op_pass(&step->profile.of[node->kind], scheduled->action) += ups_now() - begin;
     }
     return status == UPS_OK ? UPS_OK : ups_fail_within(error, "%s in '%s'", ups_op_name(node->kind), node->scope);
 }
@@ -266,6 +263,16 @@ void ups_step_profile_enable(ups_step *step, bool on) {
     step->profile = (ups_step_profile){0};
 }
 
-ups_step_profile ups_step_profile_get(const ups_step *step) {
-    return step->profile;
+void ups_step_profile_add(const ups_step *step, ups_step_profile *profile) {
+    const ups_schedule *schedule = ups_plan_schedule(step->plan);
+    profile->runs += step->profile.runs;
+    for (int kind = 0; kind <= UPS_OP_COUNT; kind++) {
+        profile->of[kind].kind = kind;
+        ups_op_work_add(&profile->of[kind], &step->profile.of[kind]);
+    }
+    for (int32_t at = 0; at < schedule->count; at++) {
+        const ups_work work = ups_work_of(step->graph, step->plan, at);
+        const ups_node *node = &step->graph->nodes[schedule->entries[at].node];
+        ups_op_work_count(&profile->of[node->kind], &work, (double)step->profile.runs);
+    }
 }

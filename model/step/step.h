@@ -12,7 +12,7 @@
 #define UPS_MODEL_STEP_STEP_H
 
 #include "model/device.h"
-#include "model/plan.h"
+#include "model/work.h"
 
 typedef struct ups_step ups_step;
 
@@ -85,15 +85,15 @@ void *ups_step_data(const ups_step *step,
 
 /* ---- where time goes --------------------------------------------------------------------------------------------- */
 
-/* Seconds by op of the runs with backward since the last reset, for `ups bench step --profile` and `ups train
- * --profile`; of a pair (schedule.h) all are its second op's, the norm's. Timing synchronises, and nothing is captured:
- * off by default. */
+/* By op, the seconds of runs with backward and what their shapes ask for, for `ups bench step --profile` and `ups train
+ * --profile`; of a pair (schedule.h) all seconds are its second op's, the norm's. Timing synchronises, and nothing is
+ * captured: off by default. */
 typedef struct ups_step_profile {
     int64_t runs;
-    double forward[UPS_OP_COUNT], backward[UPS_OP_COUNT];
-    double recompute[UPS_OP_COUNT]; /* activation checkpointing */
+    ups_op_work of[UPS_OP_COUNT + 1]; /* last, the optimizer, which is no part of a step: for who times it */
 } ups_step_profile;
 void ups_step_profile_enable(ups_step *step, bool on);
-ups_step_profile ups_step_profile_get(const ups_step *step);
+/* Adds the runs since it was enabled to `profile`, which begins as zeros. */
+void ups_step_profile_add(const ups_step *step, ups_step_profile *profile);
 
 #endif

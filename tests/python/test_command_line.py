@@ -305,6 +305,8 @@ def test_a_measured_step_is_held_against_the_data_sheet_that_was_named():
     assert measured["best_ms"] == pytest.approx(predicted["ms_per_step"], rel=1e-4)
     assert measured["mfu"] == pytest.approx(predicted["mfu"] * predicted["ms_per_step"] / measured["ms_per_step"], rel=1e-3)
     best = {op["op"]: op["forward_ms"] + op["backward_ms"] for op in predicted["ops"]}
+    times = [op["forward_ms"] + op["backward_ms"] + op["recompute_ms"] for op in measured["profile"]]
+    assert all(before >= 0.9999 * after for before, after in zip(times, times[1:]))  # longest first, as rounded
     assert {op["op"]: op["best_ms"] for op in measured["profile"] if "best_ms" in op} == pytest.approx(best, rel=1e-4)
     assert "mfu" not in plain and not any("best_ms" in op for op in plain["profile"])
 

@@ -2,12 +2,6 @@
 
 #include "base/json.h"
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-double ups_op_seconds(const ups_op_work *work) {
-    return work->forward + work->backward + work->recompute;
-}
 
 const char *ups_products_name(const ups_graph *graph) {
     if (graph->fp8_layer_count > 0) return "fp8";
@@ -19,18 +13,12 @@ static void count(ups_op_work *op, double *seconds, const ups_work *work, double
     const double flops = work->product_flops + work->other_flops, bytes = work->read + work->written;
     if (flops + bytes <= 0.0) return; /* a gradient that is handed on */
     op->launches += !work->with_last;
-    op->flops += flops;
-    op->bytes += bytes + work->apart;
+    ups_op_work_count(op, work, 1.0);
     if (!card) return;
     const double arithmetic = work->product_flops / peak + work->other_flops / card->single;
     const double traffic = bytes / card->bandwidth, apart = work->apart / card->bandwidth;
     *seconds += (arithmetic > traffic ? arithmetic : traffic) + apart;
     op->by_traffic += (traffic > arithmetic ? traffic : 0.0) + apart;
-}
-
-static double *pass_of(ups_op_work *op, ups_schedule_action action) {
-    if (action == UPS_RECOMPUTE) return &op->recompute;
-    return action == UPS_BACKWARD ? &op->backward : &op->forward;
 }
 
 /* Values and two moments are read and written, gradients read twice (by the norm first), the compute copy written. */
@@ -53,7 +41,7 @@ ups_status ups_step_work_of(const ups_graph *graph, int64_t moved, const ups_car
         const ups_work work = ups_work_of(graph, plan, at);
         const double peak = card ? ups_card_peak(card, graph, node, &work) : 1.0;
         ups_op_work *op = &all->of[node->kind];
-        count(op, pass_of(op, schedule->entries[at].action), &work, peak, card);
+        count(op, ups_op_pass(op, schedule->entries[at].action), &work, peak, card);
         all->product_flops += work.product_flops;
     }
     all->model = ups_arithmetic_of(graph, plan, card);
@@ -61,41 +49,30 @@ ups_status ups_step_work_of(const ups_graph *graph, int64_t moved, const ups_car
     const ups_work optimizer = optimizer_work(graph, moved);
     ups_op_work *last = &all->of[UPS_OP_COUNT];
     count(last, &last->forward, &optimizer, 1.0, card);
-    for (int kind = 0; kind <= UPS_OP_COUNT; kind++) all->seconds += ups_op_seconds(&all->of[kind]);
+    for (int kind = 0; kind <= UPS_OP_COUNT; kind++) {
+        all->of[kind].kind = kind;
+        all->seconds += ups_op_seconds(&all->of[kind]);
+    }
     return UPS_OK;
 }
 
 /* ---- the table -------------------------------------------------------------------------------------------------- */
 
-typedef struct row {
-    const char *name;
-    const ups_op_work *work;
-} row;
-
-static int by_time(const void *a, const void *b) {
-    const double x = ups_op_seconds(((const row *)a)->work), y = ups_op_seconds(((const row *)b)->work);
-    return (x < y) - (x > y);
+static const char *name_of(const ups_op_work *op) {
+    return op->kind < UPS_OP_COUNT ? ups_op_name((ups_op_kind)op->kind) : "adamw";
 }
 
-static json_t *row_json(const row *r) {
-    const ups_op_work *w = r->work;
-    return json_pack("{s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f}", "op", r->name, "launches", w->launches, "forward_ms",
-                     w->forward * 1e3, "backward_ms", w->backward * 1e3, "recompute_ms", w->recompute * 1e3, "gflop",
-                     w->flops * 1e-9, "gb", w->bytes * 1e-9, "memory_bound_share", w->by_traffic / ups_op_seconds(w));
+static json_t *row_json(const ups_op_work *w) {
+    return json_pack("{s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f}", "op", name_of(w), "launches", w->launches,
+                     "forward_ms", w->forward * 1e3, "backward_ms", w->backward * 1e3, "recompute_ms",
+                     w->recompute * 1e3, "gflop", w->flops * 1e-9, "gb", w->bytes * 1e-9, "memory_bound_share",
+                     w->by_traffic / ups_op_seconds(w));
 }
 
-static void print_row(const row *r, double all) {
-    const ups_op_work *w = r->work;
-    printf("%-16s %8d %10.3f %10.3f %10.1f %8.2f %7.0f%%  %s\n", r->name, w->launches,
-           (w->forward + w->recompute) * 1e3, w->backward * 1e3, w->flops * 1e-9, w->bytes * 1e-9,
-           100.0 * ups_op_seconds(w) / all, w->by_traffic > 0.5 * ups_op_seconds(w) ? "memory" : "arithmetic");
-}
-
-static void add(ups_op_work *sum, const ups_op_work *work) {
-    sum->launches += work->launches;
-    sum->flops += work->flops, sum->bytes += work->bytes;
-    sum->forward += work->forward, sum->backward += work->backward, sum->recompute += work->recompute;
-    sum->by_traffic += work->by_traffic;
+static void print_row(const char *name, const ups_op_work *w, double all) {
+    printf("%-16s %8d %10.3f %10.3f %10.1f %8.2f %7.0f%%  %s\n", name, w->launches, (w->forward + w->recompute) * 1e3,
+           w->backward * 1e3, w->flops * 1e-9, w->bytes * 1e-9, 100.0 * ups_op_seconds(w) / all,
+           w->by_traffic > 0.5 * ups_op_seconds(w) ? "memory" : "arithmetic");
 }
 
 ups_status ups_roofline(const ups_graph *graph, const ups_card *card, int64_t moved, bool as_json, json_t **facts,
@@ -103,25 +80,22 @@ ups_status ups_roofline(const ups_graph *graph, const ups_card *card, int64_t mo
     const char *dtype = ups_products_name(graph);
     ups_step_work step;
     ups_op_work sum = {0};
-    row rows[UPS_OP_COUNT + 1];
     UPS_TRY(ups_step_work_of(graph, moved, card, &step, error));
-    for (int kind = 0; kind <= UPS_OP_COUNT; kind++) {
-        rows[kind] = (row){kind < UPS_OP_COUNT ? ups_op_name((ups_op_kind)kind) : "adamw", &step.of[kind]};
-        add(&sum, rows[kind].work);
-    }
-    qsort(rows, UPS_OP_COUNT + 1, sizeof *rows, by_time);
+    for (int kind = 0; kind <= UPS_OP_COUNT; kind++) ups_op_work_add(&sum, &step.of[kind]);
+    ups_op_works_sort(step.of, UPS_OP_COUNT + 1);
     const double seconds = step.seconds, utilisation = step.model.at_peak / seconds;
     json_t *list = json_array();
-    for (int i = 0; i <= UPS_OP_COUNT && ups_op_seconds(rows[i].work) > 0.0; i++)
-        json_array_append_new(list, row_json(&rows[i]));
+    for (int i = 0; i <= UPS_OP_COUNT && ups_op_seconds(&step.of[i]) > 0.0; i++)
+        json_array_append_new(list, row_json(&step.of[i]));
     *facts = json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:o}", "card", card->sheet, "dtype", dtype, "claim", "predicted",
                        "ms_per_step", seconds * 1e3, "mfu", utilisation, "of_time_at_40_percent_mfu", 0.4 / utilisation,
                        "ops", list);
     if (as_json) return UPS_OK;
     printf("%-16s %8s %10s %10s %10s %8s %8s  %s\n", "predicted", "launches", "forward ms", "backward", "GFLOP", "GB",
            "share", "bound by");
-    for (int i = 0; i <= UPS_OP_COUNT && ups_op_seconds(rows[i].work) > 0.0; i++) print_row(&rows[i], seconds);
-    print_row(&(row){"all", &sum}, seconds);
+    for (int i = 0; i <= UPS_OP_COUNT && ups_op_seconds(&step.of[i]) > 0.0; i++)
+        print_row(name_of(&step.of[i]), &step.of[i], seconds);
+    print_row("all", &sum, seconds);
     printf(
         "%s, %s: %.2f ms a step at best, %.0f %% of the card's arithmetic; the products alone at 40 %% take %.2f ms\n",
         card->sheet, dtype, seconds * 1e3, 100.0 * utilisation, step.model.at_peak / 0.4 * 1e3);

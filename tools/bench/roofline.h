@@ -10,23 +10,13 @@
 /* What the graph's products are in: "float32", "tf32", "bfloat16", "float16", "fp8". */
 const char *ups_products_name(const ups_graph *graph);
 
-/* What a step asks for on paper, whatever runs it; of each op its entries together. With a card, the seconds that it
- * takes at best, too. */
-typedef struct ups_op_work {
-    int launches;
-    double flops, bytes;
-    double forward, backward, recompute; /* seconds */
-    double by_traffic;                   /* of these, where memory is the bound */
-} ups_op_work;
-
+/* What a step asks for on paper, whatever runs it. With a card, the seconds that it takes at best, too. */
 typedef struct ups_step_work {
     ups_op_work of[UPS_OP_COUNT + 1]; /* last, AdamW, which is no op, after the norm of gradients */
     double product_flops;             /* of all products, those that are computed again among them */
     ups_arithmetic model;             /* what MFU counts */
     double seconds;                   /* of all ops */
 } ups_step_work;
-
-double ups_op_seconds(const ups_op_work *work); /* of all passes */
 
 /* The graph was differentiated; `moved` parameters take an AdamW step. `card` may be NULL. */
 ups_status ups_step_work_of(const ups_graph *graph, int64_t moved, const ups_card *card, ups_step_work *all,

@@ -151,35 +151,41 @@ static ups_status run(bench *b, int64_t number, double *seconds, double *optimiz
 
 /* Of an op, or of the optimizer with the norm: milliseconds a step, and of what its shapes ask for (roofline.h) how
  * much a second. */
-static void add_row(json_t *rows, const char *name, const double ms[3], const ups_op_work *work, bool as_json) {
-    const double all = ms[0] + ms[1] + ms[2], best = ups_op_seconds(work) * 1e3;
-    const double gflops = work->flops / all * 1e-6, gigabytes = work->bytes / all * 1e-6;
+static void add_row(json_t *rows, const char *name, const ups_op_work *took, double steps, const ups_op_work *asked,
+                    bool as_json) {
+    const double to_ms = 1e3 / steps, all = ups_op_seconds(took) / steps, best = ups_op_seconds(asked) * 1e3;
+    const double ms[] = {took->forward * to_ms, took->backward * to_ms, took->recompute * to_ms};
     json_t *row = json_pack("{s:s, s:f, s:f, s:f, s:f, s:f}", "op", name, "forward_ms", ms[0], "backward_ms", ms[1],
-                            "recompute_ms", ms[2], "gflop_per_s", gflops, "gb_per_s", gigabytes);
+                            "recompute_ms", ms[2], "gflop_per_s", asked->flops / all * 1e-9, "gb_per_s",
+                            asked->bytes / all * 1e-9);
     if (best > 0.0) json_object_set_new(row, "best_ms", json_real(best));
     json_array_append_new(rows, row);
     if (as_json) return;
-    printf("%-16s %10.2f %10.2f %10.2f %10.1f %8.1f", name, ms[0], ms[1], ms[2], gflops, gigabytes);
+    char flops[UPS_OP_RATE], bytes[UPS_OP_RATE];
+    ups_op_rate(asked->flops, all, flops);
+    ups_op_rate(asked->bytes, all, bytes);
+    printf("%-16s %10.2f %10.2f %10.2f %10s %8s", name, ms[0], ms[1], ms[2], flops, bytes);
     if (best > 0.0) printf(" %10.2f", best);
     printf("\n");
 }
 
 /* `mover`: what the optimizer is called; what Muon asks for is not known. */
-static json_t *profile_of(const bench *b, const ups_step_work *work, int64_t steps, const char *mover, double optimizer,
+static json_t *profile_of(const bench *b, const ups_step_work *work, const char *mover, double optimizer,
                           bool as_json) {
-    ups_step_profile profile = ups_step_profile_get(b->step);
+    ups_step_profile profile = {0};
+    const ups_op_work unknown = {0};
     json_t *rows = json_array();
-    const double to_ms = 1e3 / (double)steps;
+    ups_step_profile_add(b->step, &profile);
+    profile.of[UPS_OP_COUNT].forward = optimizer * (double)profile.runs;
+    ups_op_works_sort(profile.of, UPS_OP_COUNT + 1);
     if (!as_json)
         printf("%-16s %10s %10s %10s %10s %8s%s\n", "ms a step", "forward", "backward", "recompute", "GFLOP/s", "GB/s",
                work->model.at_peak > 0.0 ? "    at best" : "");
-    for (int kind = 0; kind < UPS_OP_COUNT; kind++) {
-        const double ms[] = {profile.forward[kind] * to_ms, profile.backward[kind] * to_ms,
-                             profile.recompute[kind] * to_ms};
-        if (ms[0] + ms[1] > 0.0) add_row(rows, ups_op_name((ups_op_kind)kind), ms, &work->of[kind], as_json);
+    for (const ups_op_work *op = profile.of; op <= &profile.of[UPS_OP_COUNT] && ups_op_seconds(op) > 0.0; op++) {
+        const bool moves = op->kind == UPS_OP_COUNT;
+        add_row(rows, moves ? mover : ups_op_name((ups_op_kind)op->kind), op, (double)profile.runs,
+                moves && strcmp(mover, "adamw") != 0 ? &unknown : &work->of[op->kind], as_json);
     }
-    const ups_op_work unknown = {0}, *asked = strcmp(mover, "adamw") == 0 ? &work->of[UPS_OP_COUNT] : &unknown;
-    add_row(rows, mover, (double[]){optimizer * 1e3, 0.0, 0.0}, asked, as_json);
     return rows;
 }
 
@@ -228,7 +234,7 @@ static ups_status measure(bench *b, double began, int64_t batch, int64_t steps, 
         }
         if (profile)
             json_object_set_new(facts, "profile",
-                                profile_of(b, &work, steps, mover, ups_bench_median(optimizer, steps), as_json));
+                                profile_of(b, &work, mover, ups_bench_median(optimizer, steps), as_json));
         if (as_json) {
             ups_print_json(facts, JSON_REAL_PRECISION(6));
         }
