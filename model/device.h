@@ -26,7 +26,8 @@ typedef enum ups_kernel_choice {
  * all processes make the same ones in the same order.
  *
  * Exchanges are issued to a stream of their own: behind all that was issued to the compute stream before, beside what
- * is issued to it later. What they exchange is left alone until `finish`. */
+ * is issued to it later. What they exchange is left alone, and not released, until `finish` was called and the compute
+ * stream has got there: `synchronize` does not wait for them by itself. */
 typedef struct ups_peers ups_peers; /* a device's own */
 enum { UPS_PEERS_NAME = 128 };
 typedef struct ups_peers_class {
@@ -41,7 +42,7 @@ typedef struct ups_peers_class {
     ups_status (*end)(ups_device *device, ups_peers *peers, ups_error *error);
     /* In place. Sums are in an order that the library chooses.
      *   sum     values become their sum over all processes: the same bits on all
-     *   sum_at  the same for one process; the others keep their terms
+     *   sum_at  the same for one process; those of the others are undefined
      *   spread  values become those of one process */
     ups_status (*sum)(ups_device *device, ups_peers *peers, float *values, int64_t count, ups_error *error);
     ups_status (*sum_at)(ups_device *device, ups_peers *peers, float *values, int64_t count, int rank,

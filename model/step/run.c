@@ -157,16 +157,17 @@ static ups_status tell_complete(ups_step *step, const ups_gradient_watch *watch,
         watch->complete(watch->context, complete);
         return UPS_OK;
     }
-    const int64_t told = run->parts > 0 ? run->part[run->parts - 1].complete : 0;
-    const bool due = complete - told >= watch->every && complete < step->weights.count; /* all are at the end */
-    return due && run->parts < MOST_PARTS - 1 ? begin_next_part(step, complete, error) : UPS_OK;
+    const int64_t all = step->weights.count, told = run->parts > 0 ? run->part[run->parts - 1].complete : 0;
+    const int64_t pieces = (all + watch->every - 1) / watch->every, most = MOST_PARTS - 1;
+    const int64_t piece = (pieces + most - 1) / most * watch->every; /* the same to the end of backward */
+    return complete / piece > told / piece && complete < all ? begin_next_part(step, complete, error) : UPS_OK;
 }
 
 static ups_status run_entries(ups_step *step, const char *name, int32_t first, int32_t end,
                               const ups_step_run_options *options, ups_error *error) {
     ups_status status = UPS_OK;
     ups_device_range_begin(step->device, name);
-    const ups_gradient_watch *watch = first > 0 ? options->watch : NULL;
+    const ups_gradient_watch *watch = first > 0 && !step->timing ? options->watch : NULL;
     for (int32_t at = first, next; at < end && status == UPS_OK; at = next) {
         next = at + (step->entries[at].with_next ? 2 : 1);
         status = run_entry(step, at, options, error);

@@ -58,7 +58,7 @@ ups_status ups_step_wait_uploaded(const ups_step *step, ups_error *error); /* un
 typedef struct ups_gradient_watch {
     void (*complete)(void *context, int64_t elements);
     void *context;
-    int64_t every; /* elements; who is told of fewer at once has no use for it */
+    int64_t every; /* elements, of which it wants to know multiples */
 } ups_gradient_watch;
 
 typedef struct ups_step_run_options {
@@ -86,8 +86,8 @@ void *ups_step_data(const ups_step *step,
 /* ---- where time goes --------------------------------------------------------------------------------------------- */
 
 /* By op, the seconds of runs with backward and what their shapes ask for, for `ups bench step --profile` and `ups train
- * --profile`; of a pair (schedule.h) all seconds are its second op's, the norm's. Timing synchronises, and nothing is
- * captured: off by default. */
+ * --profile`; of a pair (schedule.h) all seconds are its second op's, the norm's. Timing synchronises, nothing is
+ * captured, and no watch is told of gradients, so that ops have the device for themselves: off by default. */
 typedef struct ups_step_profile {
     int64_t runs;
     ups_op_work of[UPS_OP_COUNT + 1]; /* last, the optimizer, which is no part of a step: for who times it */

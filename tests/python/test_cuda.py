@@ -408,7 +408,7 @@ def test_three_cards_come_near_the_hosts_sums(runs):
     done = together(runs, 3, shared_by(3), "--set", "ranks.gradients=host")
     assert done.returncode == 0, done.stderr
     losses = kept(runs)[1]
-    done = together(runs, 3, shared_by(3), "--set", "ranks.gradients=nccl")
+    done = together(runs, 3, shared_by(3), "--set", "ranks.gradients=nccl", "--set", "ranks.shard=optimizer", "--set", "ranks.bucket=0.01")
     assert done.returncode == 0, done.stderr
     found = kept(runs)[1]
     assert len(found) == len(losses) and found == pytest.approx(losses, rel=1e-4)

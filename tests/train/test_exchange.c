@@ -371,6 +371,204 @@ CLAIM(nobody_waits_for_a_rank_whose_device_cannot_join) {
     end(&t);
 }
 
+/* Devices that join and write down what they are asked for; nothing is exchanged. */
+struct ups_peers {
+    int joined;
+};
+static struct ups_peers there;
+
+enum { MOST_CALLS = 4096 };
+typedef enum asked { BEGIN, SUM, SUM_AT, SPREAD, END, FINISH, LEAVE } asked;
+static struct call {
+    asked what;
+    const float *values;
+    int64_t count;
+    int rank;
+} calls[MOST_CALLS];
+static int call_count;
+static bool sums_fail;
+
+static ups_status write_down(asked what, const float *values, int64_t count, int of, ups_error *error) {
+    assert_true(call_count < MOST_CALLS);
+    calls[call_count++] = (struct call){what, values, count, of};
+    return sums_fail && what <= SPREAD && what > BEGIN
+               ? ups_fail(error, UPS_ERR_UNSUPPORTED, "the cable was pulled out")
+               : UPS_OK;
+}
+
+static ups_status any_library(char *text, size_t bytes, ups_error *error) {
+    (void)error;
+    snprintf(text, bytes, "a library");
+    return UPS_OK;
+}
+
+static ups_status join_at_once(ups_device *device, const unsigned char name[UPS_PEERS_NAME], int own, int count,
+                               ups_peers **peers, ups_error *error) {
+    (void)device, (void)error;
+    assert_true(name[0] == 7 && own == rank && count == size);
+    *peers = &there;
+    return UPS_OK;
+}
+
+static ups_status begin_calls(ups_device *device, ups_peers *peers, ups_error *error) {
+    (void)device;
+    assert_ptr_equal(peers, &there);
+    return write_down(BEGIN, NULL, 0, 0, error);
+}
+
+static ups_status end_calls(ups_device *device, ups_peers *peers, ups_error *error) {
+    (void)device, (void)peers;
+    return write_down(END, NULL, 0, 0, error);
+}
+
+static ups_status sum(ups_device *device, ups_peers *peers, float *values, int64_t count, ups_error *error) {
+    (void)device, (void)peers;
+    return write_down(SUM, values, count, 0, error);
+}
+
+static ups_status sum_at(ups_device *device, ups_peers *peers, float *values, int64_t count, int of, ups_error *error) {
+    (void)device, (void)peers;
+    return write_down(SUM_AT, values, count, of, error);
+}
+
+static ups_status spread(ups_device *device, ups_peers *peers, float *values, int64_t count, int of, ups_error *error) {
+    (void)device, (void)peers;
+    return write_down(SPREAD, values, count, of, error);
+}
+
+static ups_status finish(ups_device *device, ups_peers *peers, ups_error *error) {
+    (void)device, (void)peers;
+    return write_down(FINISH, NULL, 0, 0, error);
+}
+
+static void leave_them(ups_device *device, ups_peers *peers) {
+    (void)device;
+    assert_ptr_equal(peers, &there);
+    write_down(LEAVE, NULL, 0, 0, NULL);
+}
+
+static const ups_peers_class joining = {.library = any_library,
+                                        .meet = meet,
+                                        .join = join_at_once,
+                                        .begin = begin_calls,
+                                        .end = end_calls,
+                                        .sum = sum,
+                                        .sum_at = sum_at,
+                                        .spread = spread,
+                                        .finish = finish,
+                                        .leave = leave_them};
+
+enum { SMALL = 1 << 14 /* elements of a bucket of a sixteenth MiB */ };
+
+/* With devices that join, until `end_joined`. */
+static training begin_joined(int64_t elements, ups_device_class *class, const ups_shares *shares) {
+    training t = begin(elements, false, NULL);
+    *class = *t.device->class;
+    class->peers = &joining;
+    t.device->class = class;
+    const ups_exchange_options options = {.comm = comm,
+                                          .device = t.device,
+                                          .parameters = t.parameters,
+                                          .rounds = 1,
+                                          .path = UPS_GRADIENTS_NCCL,
+                                          .bucket = 0x1p-4,
+                                          .shares = shares};
+    call_count = 0;
+    sums_fail = false;
+    ok(ups_exchange_open(&options, &t.exchange, &failure));
+    return t;
+}
+
+static void end_joined(training *t) {
+    call_count = 0;
+    end(t);
+    assert_true(call_count == 1 && calls[0].what == LEAVE);
+}
+
+/* From `from` on: a sum of so many elements of the gradients, by itself. */
+static void assert_sum_of(const training *t, int from, int64_t first, int64_t count) {
+    assert_true(calls[from].what == BEGIN && calls[from + 1].what == SUM && calls[from + 2].what == END);
+    assert_ptr_equal(calls[from + 1].values, ups_parameters_gradients(t->parameters) + first);
+    assert_int_equal(calls[from + 1].count, count);
+}
+
+CLAIM(devices_begin_to_sum_a_bucket_as_soon_as_it_is_complete) {
+    ups_device_class class;
+    training t = begin_joined(3 * SMALL + 64, &class, NULL);
+    for (int step = 0; step < 2; step++) {
+        call_count = 0;
+        const ups_gradient_watch *watch = ups_exchange_watch(t.exchange, everything);
+        assert_true(watch && watch->every == SMALL);
+        watch->complete(watch->context, SMALL - 1);
+        assert_int_equal(call_count, 0);
+        watch->complete(watch->context, SMALL);
+        assert_int_equal(call_count, 3);
+        assert_sum_of(&t, 0, 0, SMALL);
+        watch->complete(watch->context, 2 * SMALL + 5);
+        assert_int_equal(call_count, 6);
+        assert_sum_of(&t, 3, SMALL, SMALL);
+        ok(ups_exchange_gradients(t.exchange, everything, &failure));
+        assert_int_equal(call_count, 13);
+        assert_sum_of(&t, 6, 2 * SMALL, SMALL);
+        assert_sum_of(&t, 9, 3 * SMALL, 64);
+        assert_true(calls[12].what == FINISH);
+    }
+    end_joined(&t);
+}
+
+/* All pieces of the buffer at `values`, in order, each with the rank that it is of; exchanges begin and end. */
+static void assert_pieces(const ups_shares *shares, asked what, const float *values, int64_t elements) {
+    int64_t at = 0;
+    bool open = false;
+    for (int c = 0; c < call_count - 1; c++) {
+        if (calls[c].what == BEGIN || calls[c].what == END) {
+            assert_true(open == (calls[c].what == END));
+            open = !open;
+            continue;
+        }
+        assert_true(open && calls[c].what == what && calls[c].values == values + at);
+        for (int64_t i = 0; i < calls[c].count; i++) assert_int_equal(owner(shares, at + i), calls[c].rank);
+        at += calls[c].count;
+    }
+    assert_true(!open && at == elements && calls[call_count - 1].what == FINISH);
+}
+
+CLAIM(devices_sum_a_share_where_it_is_updated_and_spread_its_weights) {
+    ups_device_class class;
+    const int64_t elements = 3 * SMALL + 64;
+    ups_shares shares = make_shares(elements);
+    training t = begin_joined(elements, &class, &shares);
+    assert_true(ups_exchange_divides_gradients(t.exchange));
+    const ups_gradient_watch *watch = ups_exchange_watch(t.exchange, everything);
+    watch->complete(watch->context, SMALL);
+    assert_true(call_count > 0 && calls[call_count - 1].what == END);
+    ok(ups_exchange_gradients(t.exchange, everything, &failure));
+    assert_pieces(&shares, SUM_AT, ups_parameters_gradients(t.parameters), elements);
+    call_count = 0;
+    ok(ups_exchange_weights(t.exchange, &failure));
+    assert_pieces(&shares, SPREAD, ups_parameters_values(t.parameters), elements);
+    end_joined(&t);
+    ups_shares_free(&shares);
+}
+
+CLAIM(what_fails_between_devices_is_told_and_nothing_stays_open) {
+    ups_device_class class;
+    const int64_t elements = 3 * SMALL;
+    ups_shares shares = make_shares(elements);
+    for (int divided = 0; divided < 2; divided++) {
+        training t = begin_joined(elements, &class, divided ? &shares : NULL);
+        const ups_gradient_watch *watch = ups_exchange_watch(t.exchange, everything);
+        sums_fail = true;
+        watch->complete(watch->context, SMALL); /* a watch has no way to say it */
+        watch->complete(watch->context, 2 * SMALL);
+        refused(ups_exchange_gradients(t.exchange, everything, &failure), UPS_ERR_UNSUPPORTED, "cable");
+        assert_int_equal(call_count, 3); /* begun, failed, ended; no more was tried */
+        assert_true(calls[2].what == END);
+        end_joined(&t);
+    }
+    ups_shares_free(&shares);
+}
+
 int main(void) {
     const int without = meet_ranks();
     if (without) return without;

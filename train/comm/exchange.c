@@ -110,12 +110,14 @@ static const ups_peers_class *peers_of(const ups_exchange *e) {
     return e->options.device->class->peers;
 }
 
+/* A whole number of lines of memory, by which cards move most at once. */
 static int64_t choose_bucket(const ups_exchange *e) {
-    const int64_t part = e->elements / CARDS_MOST_BUCKETS,
-                  asked = (int64_t)(e->options.bucket * 0x1p20 / sizeof(float));
+    const int64_t line = UPS_SHARE_ALIGNMENT, asked = (int64_t)(e->options.bucket * 0x1p20 / sizeof(float));
+    int64_t bucket = e->elements / CARDS_MOST_BUCKETS;
     if (!e->peers) return BUCKET;
-    if (asked > 0) return asked;
-    return part > CARDS_BUCKET ? part : CARDS_BUCKET;
+    if (bucket < CARDS_BUCKET) bucket = CARDS_BUCKET;
+    if (e->options.bucket > 0) bucket = asked > line ? asked : line;
+    return (bucket + line - 1) / line * line;
 }
 
 /* Where gradients are summed. */
@@ -123,10 +125,16 @@ static float *summed_at(const ups_exchange *e) {
     return e->host && !e->peers ? e->host : ups_parameters_gradients(e->options.parameters);
 }
 
+/* What was begun is ended, whatever came between. */
+static ups_status end_exchange(const ups_exchange *e, ups_status status, ups_error *error) {
+    ups_error after;
+    const ups_status ended = peers_of(e)->end(e->options.device, e->peers, status == UPS_OK ? error : &after);
+    return status == UPS_OK ? ended : status;
+}
+
 static ups_status sum_by_peers(const ups_exchange *e, float *values, int64_t count, ups_error *error) {
     UPS_TRY(peers_of(e)->begin(e->options.device, e->peers, error));
-    UPS_TRY(peers_of(e)->sum(e->options.device, e->peers, values, count, error));
-    return peers_of(e)->end(e->options.device, e->peers, error);
+    return end_exchange(e, peers_of(e)->sum(e->options.device, e->peers, values, count, error), error);
 }
 
 typedef ups_status peers_exchange(ups_device *device, ups_peers *peers, float *values, int64_t count, int rank,
@@ -138,13 +146,14 @@ static ups_status exchange_pieces(const ups_exchange *e, peers_exchange *exchang
                                   int64_t count, ups_error *error) {
     const ups_shares *shares = e->options.shares;
     ups_device *device = e->options.device;
+    ups_status status = UPS_OK;
     UPS_TRY(peers_of(e)->begin(device, e->peers, error));
-    for (int32_t p = ups_shares_piece_at(shares, from); p < shares->piece_count; p++) {
+    for (int32_t p = ups_shares_piece_at(shares, from); p < shares->piece_count && status == UPS_OK; p++) {
         const ups_share_piece piece = ups_share_piece_within(shares->pieces[p], from, from + count);
         if (piece.count <= 0) break;
-        UPS_TRY(exchange(device, e->peers, values + (piece.offset - from), piece.count, piece.share, error));
+        status = exchange(device, e->peers, values + (piece.offset - from), piece.count, piece.share, error);
     }
-    return peers_of(e)->end(device, e->peers, error);
+    return end_exchange(e, status, error);
 }
 
 /* Of so many gradients from the first on whose sum was not begun yet. */

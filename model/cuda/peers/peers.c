@@ -13,7 +13,7 @@ struct ups_peers {
     void *comm;
     cudaStream_t stream; /* of what is exchanged */
     cudaEvent_t reached; /* by a stream that the other one waits for */
-    bool unfinished;     /* something was begun that the compute stream does not wait for yet */
+    bool unfinished;     /* none is over yet, or one is under way that the compute stream does not wait for */
 };
 
 static ups_status check(const ups_nccl *nccl, int code, const char *doing, ups_error *error) {
@@ -41,7 +41,12 @@ static ups_status open_stream(ups_peers *peers, ups_error *error) {
     return ups_cuda_check(cudaEventCreateWithFlags(&peers->reached, cudaEventDisableTiming), "making an event", error);
 }
 
-static void release(ups_peers *peers) {
+static void leave(ups_device *device, ups_peers *peers) {
+    if (!peers) return;
+    if (peers->comm && !peers->unfinished && device->class->synchronize(device, NULL) == UPS_OK)
+        peers->nccl->destroy(peers->comm);
+    else if (peers->comm)
+        peers->nccl->abort(peers->comm); /* others may be gone, for whom it would wait */
     if (peers->reached) cudaEventDestroy(peers->reached);
     if (peers->stream) cudaStreamDestroy(peers->stream);
     free(peers);
@@ -56,23 +61,14 @@ static ups_status join(ups_device *device, const unsigned char name[UPS_PEERS_NA
     if (!joined) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     joined->nccl = nccl;
     memcpy(&id, name, sizeof id);
-    ups_status status = open_stream(joined, error);
-    if (status == UPS_OK)
-        status = check(nccl, nccl->init_rank(&joined->comm, size, id, rank), "joining the cards", error);
+    joined->unfinished = true;
+    ups_status status = check(nccl, nccl->init_rank(&joined->comm, size, id, rank), "joining the cards", error);
+    if (status == UPS_OK) status = open_stream(joined, error); /* after what the others wait in */
     if (status == UPS_OK)
         *peers = joined;
     else
-        release(joined);
+        leave(device, joined);
     return status;
-}
-
-static void leave(ups_device *device, ups_peers *peers) {
-    if (!peers) return;
-    if (!peers->unfinished && device->class->synchronize(device, NULL) == UPS_OK)
-        peers->nccl->destroy(peers->comm);
-    else
-        peers->nccl->abort(peers->comm); /* others may be gone, for whom it would wait */
-    release(peers);
 }
 
 /* ---- exchanges --------------------------------------------------------------------------------------------------- */

@@ -216,6 +216,7 @@ static int destroy(void *made) {
 /* What was issued and has not run looks at it later. */
 static int abort_all(void *made) {
     communicator *comm = made;
+    if (groups > 0) simt_fail(NULL, "NCCL: a group of calls was not ended");
     comm->aborted = true;
     return UPS_NCCL_OK;
 }

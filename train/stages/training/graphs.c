@@ -79,10 +79,10 @@ void ups_stage_training_end(ups_stage_training *t) {
     ups_device *device = t->request->session->device;
     ups_error after;
     device->class->synchronize(device, &after); /* what was issued reads batches and tables */
+    ups_exchange_close(t->exchange);            /* before memory that it may still read goes */
     ups_loader_close(t->loader);
     ups_feed_close(t->feed);
     ups_stores_close(&t->stores);
-    ups_exchange_close(t->exchange);
     ups_optimizer_destroy(t->optimizer);
     ups_shares_free(&t->shares);
     for (int i = 0; i < t->graph_count; i++) {
