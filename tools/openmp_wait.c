@@ -10,12 +10,15 @@
  * stands. */
 #include "tools/openmp_wait.h"
 
+#include <errno.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #define SPIN_ROUNDS "1000"
 
 void ups_openmp_wait_briefly(char **argv) {
+    prctl(PR_SET_NAME, program_invocation_short_name); /* of a program that was started as below it would be "exe" */
     if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT")) return;
     if (setenv("GOMP_SPINCOUNT", SPIN_ROUNDS, 1) != 0) return;
     execv("/proc/self/exe", argv); /* returns only where /proc is missing: then all runs as it is */

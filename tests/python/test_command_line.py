@@ -369,3 +369,16 @@ def test_to_doctor_few_open_files_are_a_problem_with_a_remedy():
 def test_doctor_leaves_nothing_behind(scratch):
     ups("doctor", scratch)
     assert os.listdir(scratch) == []
+
+
+# ---- as a process
+
+def test_a_process_is_called_by_its_name(scratch):
+    """In `top`, and for `pkill ups`, although it starts itself once more. It waits for its configuration meanwhile."""
+    fifo, free = os.path.join(scratch, "fifo"), {name: value for name, value in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
+    os.mkfifo(fifo)
+    with subprocess.Popen([UPS, "config", "check", fifo], env=free, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        with open(fifo, "w"):  # opens once it reads there
+            with open(f"/proc/{process.pid}/comm") as name:
+                assert name.read() == "ups\n"
+        assert process.wait(TIMEOUT) == 1

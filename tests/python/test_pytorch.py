@@ -538,20 +538,26 @@ def test_a_directory_without_a_model_is_refused_by_name(scratch):
         ups.pytorch.load(scratch)
 
 
-def test_a_task_that_is_called_as_a_method_or_a_part_is_told_apart_or_refused(runs):
-    for name, refused, own in (("train", False, []), ("to", False, ["mlp"]), ("blocks", True, []), ("blocks", True, ["mixing", "mlp"])):
-        shutil.rmtree(runs.path("called-" + name), ignore_errors=True)
+def test_a_task_that_is_called_as_a_method_is_told_apart(runs):
+    for name, own in (("train", []), ("to", ["mlp"])):
         text = on_grid(core="stack", depth=1, task_specific=own)
         runs.must("train", runs.config("called-" + name, text.replace('"name": "burgers"', f'"name": "{name}"')), "--set", "operator.steps=2")
         path = export(runs, runs.path("called-" + name), runs.path(f"called-{name}.safetensors"))
-        if refused:
-            with pytest.raises(ups.pytorch.ModelError, match=f"a task is called '{name}'"):
-                ups.pytorch.load(path)
-            continue
         model = ups.pytorch.load(path)
         assert set(model.state_dict()) == set(load_file(path))
         expected, truth, parameters, _ = rollouts(runs, runs.path("called-" + name), name)
         agree(predict(model.train().eval(), name, truth[:, 0], parameters), expected)
+
+
+def test_a_task_that_is_called_as_a_part_is_refused(runs, tmp_path):
+    """`ups` trains no such task, but a file may be from anywhere."""
+    runs.must("train", runs.config("renamed", on_grid(core="stack", depth=1)), "--set", "operator.steps=2")
+    with safe_open(export(runs, runs.path("renamed"), runs.path("renamed.safetensors")), "np") as file:
+        metadata = {name.replace("burgers", "blocks"): text.replace("burgers", "blocks") for name, text in file.metadata().items()}
+        tensors = {name.replace("burgers", "blocks"): file.get_tensor(name) for name in file.keys()}
+    save_file(tensors, tmp_path / "called.safetensors", metadata)
+    with pytest.raises(ups.pytorch.ModelError, match="a task is called 'blocks'"):
+        ups.pytorch.load(tmp_path / "called.safetensors")
 
 
 # ---- points that lie anywhere ---------------------------------------------------------------------------------------------

@@ -552,6 +552,7 @@ def test_processes_that_do_not_find_each_other_say_what_started_them(place, laun
     at = place("adamw")
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     done = train(0, at.config, **root, **dict(zip(names, (str(rank), "2"))))
+    assert ("srun --mpi=pmix" in done.stderr) == (launcher == "srun" and rank == 0)
     one_sentence(done, f"{launcher} started 2 processes, and 1 of them find each other: this ups was built for .*MPI.*, whose own launcher it wants")
     assert not os.path.exists(at.folder)
 

@@ -393,6 +393,16 @@ static ups_status check_place(const ups_comm *comm, const ups_launch *launch, up
         launch->launcher, (long long)launch->ranks, comm->place.size, comm->library);
 }
 
+/* Most MPIs end a process that srun tells nothing of the others, with advice to build MPI anew. */
+static void warn_of_srun(const ups_launch *launch) {
+    if (launch->rank > 0 || strcmp(launch->launcher, "srun") != 0) return;
+    if (getenv("PMIX_NAMESPACE") || getenv("PMI_RANK")) return;
+    ups_log(UPS_LOG_WARNING,
+            "srun started %lld processes and tells them nothing of each other; if MPI does not begin, start them with "
+            "srun --mpi=pmix",
+            (long long)launch->ranks);
+}
+
 /* From here on this process takes its part of the machine alone. */
 static ups_status share_machine(ups_comm *comm, ups_error *error) {
     const int processes = comm->place.node_size;
@@ -419,6 +429,7 @@ ups_status ups_comm_open(ups_comm **comm, ups_error *error) {
     }
     ups_comm *opened = calloc(1, sizeof *opened);
     if (!opened) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    warn_of_srun(&launch);
     if (launch.number >= 0) ups_seat_choose_card(launch.number);
     opened->module = module;
     opened->next = 1; /* the beginning */
