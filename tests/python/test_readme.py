@@ -83,7 +83,8 @@ NOT_RUN = {
     "mpirun --bind-to none": "is an option of mpirun",
     "mpirun -n 4 ups train CONFIG --plan": "wants as many micro-batches a step; test_ranks.py plans for several processes",
     "mpirun --mca odls_base_sigkill_timeout 10": "is an option of mpirun",
-    "srun -n 64 ups train reference.yaml --resume": "needs Slurm",
+    "mpirun -n 2 -H node1,node2 -x PATH ups train reference.yaml": "needs two machines",
+    "srun --mpi=pmix -K -n 64 ups train reference.yaml --resume": "needs Slurm",
     "pip install ./tools/python/ups": "installs; test_reader.py has the package from the tree",
     "cc program.c $(pkg-config --cflags --libs ups)": "tests/libups builds programs against an installed tree",
     "build/release/tests/model/test_ops perf spectral 1": "measures; test_ops runs the same op",
@@ -117,7 +118,7 @@ NOT_RUN |= dict.fromkeys((f"docker run --rm {AS_USER} ups train first.yaml", f"d
                           f'{AS_USER_PODMAN} -v "$PWD":/work ups train first.yaml',
                           f'{AS_USER_PODMAN} --device nvidia.com/gpu=all -v "$PWD":/work ups train first.yaml',
                           "apptainer build ups.sif docker-archive://ups.tar", "apptainer run --nv ups.sif train first.yaml",
-                          "srun -n 16 apptainer exec --nv ups.sif ups train first.yaml --resume", "mpirun -n 16 apptainer exec ups.sif ups train first.yaml",
+                          "srun --mpi=pmix -n 16 apptainer exec --nv ups.sif ups train first.yaml --resume", "mpirun -n 16 apptainer exec ups.sif ups train first.yaml",
                           "srun --mpi=list", "srun --mpi=pmix"),
                          "needs an image, and what runs it; tests/python/check_container.py runs one by hand")
 BLOCKS = [line.partition(" #")[0].strip() for name, text in DOCUMENTS.items() if name == "README.md" or name.startswith("docs/")
