@@ -49,6 +49,9 @@ typedef struct ups_peers_class {
                          ups_error *error);
     ups_status (*spread)(ups_device *device, ups_peers *peers, float *values, int64_t count, int rank,
                          ups_error *error);
+    /* Of a step, in device memory: sums of losses, windows, squared norms and what is not finite; one of the
+     * micro-batches whose loss is not finite, where there is one. */
+    ups_status (*add_results)(ups_device *device, ups_peers *peers, ups_update_result *result, ups_error *error);
     /* What is issued to the compute stream from here on comes after all exchanges so far. */
     ups_status (*finish)(ups_device *device, ups_peers *peers, ups_error *error);
     void (*leave)(ups_device *device, ups_peers *peers); /* NULL is fine */

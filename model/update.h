@@ -32,7 +32,7 @@ typedef struct ups_update_result {
     int64_t windows[UPS_UPDATE_MAX_TASKS]; /* how many these were */
     double part[UPS_UPDATE_MAX_LOSSES];    /* the same sums by loss, weights included */
     int64_t part_windows[UPS_UPDATE_MAX_LOSSES];
-    int64_t bad_micro_batch; /* 1 + the first one whose loss is NaN or Inf; 0: none */
+    int64_t bad_micro_batch; /* 1 + the first one whose loss is NaN or Inf, or, of several cards, another; 0: none */
     double squared_norm;     /* of the gradients, which carry the loss scale */
     int64_t non_finite;      /* gradients that are NaN or Inf */
     double gradient_norm;    /* without the loss scale, before clipping */

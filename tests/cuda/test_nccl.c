@@ -9,7 +9,8 @@
 _Static_assert(sizeof(ncclUniqueId) == sizeof(ups_nccl_id), "the identifier");
 _Static_assert((int)ncclSuccess == (int)UPS_NCCL_OK, "the result");
 _Static_assert((int)ncclFloat32 == (int)UPS_NCCL_FLOAT32, "the type");
-_Static_assert((int)ncclSum == (int)UPS_NCCL_SUM, "the operation");
+_Static_assert((int)ncclInt64 == (int)UPS_NCCL_INT64 && (int)ncclFloat64 == (int)UPS_NCCL_FLOAT64, "other types");
+_Static_assert((int)ncclSum == (int)UPS_NCCL_SUM && (int)ncclMax == (int)UPS_NCCL_MAX, "the operations");
 /* Functions as the module calls them: enumerations are passed as int. */
 #define IS(type, function) _Static_assert(_Generic(&(function), type : 1, default : 0), #function)
 IS(ncclResult_t (*)(int *), ncclGetVersion);

@@ -6,6 +6,9 @@ import json
 import os
 import re
 import shutil
+import signal
+import subprocess
+import time
 from pathlib import Path
 
 import h5py
@@ -339,11 +342,21 @@ def test_a_plan_without_a_card_asks_for_its_memory(runs):
 several = pytest.mark.skipif(not shutil.which("mpirun") or "libups_mpi" not in os.environ.get("UPS_TEST_PROGRAMS", ""), reason="there is no mpirun, or no libups_mpi.so")
 
 
-def together(runs, ranks, text, *more, **environment):
-    """A run by processes with an emulated card each."""
+def together(runs, ranks, text, *more, end_at=None, **environment):
+    """A run by processes with an emulated card each. `end_at`: one is asked to end once a line of the metrics has that step."""
     card = {"UPS_TEST_DEVICE": "cuda", "SIMT_RACES": "0", "UPS_MPI_MODULE": program("libups_mpi.so"), **environment}
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    return run("mpirun", "-n", ranks, "--oversubscribe", EMULATED, "train", runs.config("run", text), *more, env={**os.environ, **root, **card})
+    command = ["mpirun", "-n", ranks, "--oversubscribe", EMULATED, "train", runs.config("run", text), *more]
+    if end_at is None:
+        return run(*command, env={**os.environ, **root, **card})
+    lines, until = Path(runs.path("run"), "metrics.jsonl"), time.monotonic() + 120
+    with subprocess.Popen([str(word) for word in command], env={**os.environ, **root, **card}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while time.monotonic() < until and process.poll() is None and not (lines.exists() and re.search(rf'"operator", *"step": *{end_at}\b', lines.read_text())):
+            time.sleep(0.02)
+        ranks = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(ranks[-1]), signal.SIGTERM)
+        said, told = process.communicate(timeout=120)
+    return subprocess.CompletedProcess(command, process.returncode, said, told)
 
 
 def shared_by(ranks):
@@ -401,6 +414,20 @@ def test_cards_exchange_while_backward_makes_the_rest(runs, shard):
     assert done.returncode == 0 and "cards sum gradients by NCCL" in done.stderr, done.stderr
     found = kept(runs)
     assert found[1] == losses and {name for name in files if files[name] != found[0][name]} == {"config.yaml"}
+
+
+@several
+def test_cards_that_exchange_stop_after_the_same_step_and_go_on_exactly(runs):
+    """Their hosts wait for no step, and agree before its sums on who was asked to end."""
+    text = GRID.replace("steps: 12", "steps: 20").replace("from: 6", "from: 30")
+    more = "--set", "ranks.gradients=nccl", "--set", "ranks.shard=optimizer"
+    assert together(runs, 2, text, *more).returncode == 0
+    files, losses = kept(runs)
+    done = together(runs, 2, text, *more, end_at=3)
+    assert done.returncode == 143 and re.search(r"operator: stopped at step \d+ of 20", done.stderr), done.stderr
+    assert 3 <= max(line["step"] for line in metrics(runs.path("run"))) < 20
+    assert together(runs, 2, text, *more, "--resume").returncode == 0
+    assert kept(runs) == (files, losses)
 
 
 @several

@@ -11,11 +11,16 @@
 #define CARDS_BUCKET (INT64_C(4) << 20)
 #define CARDS_MOST_BUCKETS 20
 
-/* What processes tell each other of a micro-batch, or of a step. */
+/* What processes tell each other of a step before its sums. */
+typedef struct intent {
+    bool trained[UPS_UPDATE_MAX_SETS]; /* the sets of parameters that one has gradients of */
+    int signalled;                     /* the signal that it was asked to end by; 0: none */
+} intent;
+
+/* Of a micro-batch, or of a step, once it is done. */
 typedef struct told {
     ups_update_result result;
-    bool trained[UPS_UPDATE_MAX_SETS];
-    int signalled; /* the signal that one was asked to end by; 0: none */
+    intent intent;
 } told;
 
 struct ups_exchange {
@@ -28,15 +33,15 @@ struct ups_exchange {
     told own, *all;
     int64_t *set_end;        /* (sets): where in the flat buffers each ends, and the next begins; NULL: all are sent */
     const bool *own_trained; /* the sets that this process has gradients of in the step; borrowed */
-    bool *any_trained;       /* (sets, of each process): likewise, of all, in the first `sets`, once it is agreed */
-    bool agreed;
-    ups_status failed; /* of sums that began during backward */
+    intent *intents;         /* of each process */
+    bool agreed;             /* all know the intents of all in the step */
+    ups_status failed;       /* of sums that began during backward */
     ups_error failure;
     int64_t begun; /* gradients of the step, from the first on, whose sums were begun */
     ups_gradient_watch watch;
     ups_parameter_gather gather;
-    ups_update_result total; /* of the step so far */
-    bool trained[UPS_UPDATE_MAX_SETS], cancelled;
+    ups_update_result total;                      /* of the step so far */
+    bool trained[UPS_UPDATE_MAX_SETS], cancelled; /* by what is known of the step */
 };
 
 /* Where a process has one micro-batch of a step, one sum has their order already. */
@@ -83,13 +88,26 @@ static bool find_sets(ups_exchange *e) {
     return true;
 }
 
-/* Which sets any process has gradients of, once a step. */
+static intent intent_of(const bool *trained) {
+    intent own = {.signalled = ups_cancel_requested() ? ups_cancel_signal() : 0};
+    if (trained) memcpy(own.trained, trained, sizeof own.trained);
+    return own;
+}
+
+static void take_intent(ups_exchange *e, const intent *theirs) {
+    for (int set = 0; set < UPS_UPDATE_MAX_SETS; set++) e->trained[set] |= theirs->trained[set];
+    if (theirs->signalled) ups_cancel_request_as(theirs->signalled);
+    e->cancelled |= theirs->signalled != 0;
+}
+
+/* Once a step, where somebody has to know it: of sets that nobody trained nothing is sent, and devices that sum by
+ * themselves tell the hosts nothing of the step. */
 static ups_status agree(ups_exchange *e, ups_error *error) {
-    if (e->agreed || !e->set_end) return UPS_OK;
-    const int32_t sets = ups_parameters_sets(e->options.parameters);
-    UPS_TRY(ups_comm_gather(e->options.comm, e->own_trained, e->any_trained, sets, error));
-    for (int rank = 1; rank < ups_comm_size(e->options.comm); rank++)
-        for (int32_t set = 0; set < sets; set++) e->any_trained[set] |= e->any_trained[rank * sets + set];
+    if (e->agreed || (!e->set_end && !e->peers)) return UPS_OK;
+    const intent own = intent_of(e->own_trained);
+    UPS_TRY(ups_comm_gather(e->options.comm, &own, e->intents, sizeof own, error));
+    e->cancelled = false;
+    for (int rank = 0; rank < ups_comm_size(e->options.comm); rank++) take_intent(e, &e->intents[rank]);
     e->agreed = true;
     return UPS_OK;
 }
@@ -101,8 +119,8 @@ static int64_t next_trained(const ups_exchange *e, int64_t from, int64_t *end) {
     const int32_t sets = ups_parameters_sets(e->options.parameters);
     int32_t set = 0;
     while (set < sets && e->set_end[set] <= from) set++;
-    while (set < sets && !e->any_trained[set]) from = e->set_end[set++];
-    while (set < sets && e->any_trained[set]) *end = e->set_end[set++];
+    while (set < sets && !e->trained[set]) from = e->set_end[set++];
+    while (set < sets && e->trained[set]) *end = e->set_end[set++];
     return from;
 }
 
@@ -211,13 +229,13 @@ ups_status ups_exchange_open(const ups_exchange_options *options, ups_exchange *
     opened->elements = ups_parameters_elements(options->parameters);
     const size_t ranks = (size_t)ups_comm_size(options->comm), sets = (size_t)ups_parameters_sets(options->parameters);
     opened->all = calloc(ranks, sizeof *opened->all);
-    opened->any_trained = calloc(ranks * sets, sizeof *opened->any_trained);
+    opened->intents = calloc(ranks, sizeof *opened->intents);
     if (knows_sets(options)) opened->set_end = calloc(sets, sizeof *opened->set_end);
     const size_t bytes = (size_t)opened->elements * sizeof(float);
     const int64_t slice = ups_comm_slice(options->comm, opened->elements);
     if (each) opened->slice = malloc((size_t)(slice + 1) * sizeof(float));
     ups_status status =
-        opened->all && opened->any_trained && (opened->set_end || !knows_sets(options)) && (opened->slice || !each)
+        opened->all && opened->intents && (opened->set_end || !knows_sets(options)) && (opened->slice || !each)
             ? UPS_OK
             : ups_fail(error, UPS_ERR_MEMORY, "no memory for the sums of %lld gradients", (long long)opened->elements);
     ups_device *device = options->device;
@@ -248,7 +266,7 @@ void ups_exchange_close(ups_exchange *exchange) {
     if (exchange->host) device->class->release_host(device, exchange->host);
     free(exchange->slice);
     free(exchange->set_end);
-    free(exchange->any_trained);
+    free(exchange->intents);
     free(exchange->all);
     free(exchange);
 }
@@ -415,19 +433,23 @@ static void add_result(ups_update_result *total, const ups_update_result *own) {
 /* Adds to the total what every process has by now. */
 static ups_status tell(ups_exchange *e, const ups_update *update, const bool *trained, ups_error *error) {
     ups_device *device = e->options.device;
-    e->own = (told){.signalled = ups_cancel_requested() ? ups_cancel_signal() : 0};
+    e->own = (told){.intent = intent_of(trained)};
     UPS_TRY(device->class->download(device, &e->own.result, &update->result, sizeof e->own.result, error));
-    if (trained) memcpy(e->own.trained, trained, sizeof e->own.trained);
     UPS_TRY(ups_comm_gather(e->options.comm, &e->own, e->all, sizeof e->own, error));
     e->cancelled = false;
     for (int rank = 0; rank < ups_comm_size(e->options.comm); rank++) {
-        const told *theirs = &e->all[rank];
-        add_result(&e->total, &theirs->result);
-        for (int set = 0; set < UPS_UPDATE_MAX_SETS; set++) e->trained[set] |= theirs->trained[set];
-        if (theirs->signalled) ups_cancel_request_as(theirs->signalled);
-        e->cancelled |= theirs->signalled != 0;
+        add_result(&e->total, &e->all[rank].result);
+        take_intent(e, &e->all[rank].intent);
     }
     return UPS_OK;
+}
+
+/* In the devices' own memory: no host waits for the step. */
+static ups_status add_by_peers(const ups_exchange *e, ups_update_result *result, ups_error *error) {
+    ups_device *device = e->options.device;
+    UPS_TRY(peers_of(e)->begin(device, e->peers, error));
+    UPS_TRY(end_exchange(e, peers_of(e)->add_results(device, e->peers, result, error), error));
+    return peers_of(e)->finish(device, e->peers, error);
 }
 
 static ups_status clear_result(const ups_exchange *e, ups_update *update, ups_error *error) {
@@ -476,10 +498,14 @@ ups_status ups_exchange_gradients(ups_exchange *exchange, const bool *trained, u
 ups_status ups_exchange_results(ups_exchange *exchange, ups_update *update, bool *trained, ups_error *error) {
     if (!exchange) return UPS_OK;
     ups_device *device = exchange->options.device;
-    UPS_TRY(tell(exchange, update, trained, error));
+    if (exchange->peers) {
+        UPS_TRY(add_by_peers(exchange, &update->result, error));
+    } else {
+        UPS_TRY(tell(exchange, update, trained, error));
+        UPS_TRY(device->class->upload(device, &update->result, &exchange->total, sizeof exchange->total, error));
+        UPS_TRY(device->class->synchronize(device, error));
+    }
     memcpy(trained, exchange->trained, sizeof exchange->trained);
-    UPS_TRY(device->class->upload(device, &update->result, &exchange->total, sizeof exchange->total, error));
-    UPS_TRY(device->class->synchronize(device, error));
     exchange->total = (ups_update_result){0};
     memset(exchange->trained, 0, sizeof exchange->trained);
     return UPS_OK;

@@ -72,7 +72,8 @@ ups_status ups_exchange_micro_batch(ups_exchange *exchange, int64_t round, ups_u
 ups_status ups_exchange_gradients(ups_exchange *exchange, const bool *trained, ups_error *error);
 /* Whether that is so: then each adds up the norm of its share before it tells its results. */
 bool ups_exchange_divides_gradients(const ups_exchange *exchange);
-/* Losses and norms in `update` (device memory) and `trained` (by set of parameters) become those of all. */
+/* Losses and norms in `update` (device memory) and `trained` (by set of parameters) become those of all. Between
+ * devices that join no host waits for the step. */
 ups_status ups_exchange_results(ups_exchange *exchange, ups_update *update, bool *trained, ups_error *error);
 /* After the update, or whatever else changed them: each process's share of the weights goes to all. */
 ups_status ups_exchange_weights(ups_exchange *exchange, ups_error *error);

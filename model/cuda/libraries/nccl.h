@@ -7,7 +7,9 @@
 #include "base/error.h"
 #include <cuda_runtime_api.h>
 
-enum { UPS_NCCL_OK = 0, UPS_NCCL_FLOAT32 = 7, UPS_NCCL_SUM = 0, UPS_NCCL_ID = 128 };
+enum { UPS_NCCL_OK = 0, UPS_NCCL_ID = 128 };
+enum { UPS_NCCL_INT64 = 4, UPS_NCCL_FLOAT32 = 7, UPS_NCCL_FLOAT64 = 8 }; /* types */
+enum { UPS_NCCL_SUM = 0, UPS_NCCL_MAX = 2 };                             /* operations */
 
 typedef struct ups_nccl_id {
     char internal[UPS_NCCL_ID];

@@ -114,6 +114,25 @@ static ups_status spread(ups_device *device, ups_peers *peers, float *values, in
     return check(peers->nccl, code, "what one card tells the others", error);
 }
 
+static ups_status add_results(ups_device *device, ups_peers *peers, ups_update_result *r, ups_error *error) {
+    const struct {
+        void *values; /* of the card: their addresses alone are taken here */
+        size_t count;
+        int type, operation;
+    } parts[] = {{r->loss, UPS_UPDATE_MAX_TASKS, UPS_NCCL_FLOAT64, UPS_NCCL_SUM},
+                 {r->windows, UPS_UPDATE_MAX_TASKS, UPS_NCCL_INT64, UPS_NCCL_SUM},
+                 {r->part, UPS_UPDATE_MAX_LOSSES, UPS_NCCL_FLOAT64, UPS_NCCL_SUM},
+                 {r->part_windows, UPS_UPDATE_MAX_LOSSES, UPS_NCCL_INT64, UPS_NCCL_SUM},
+                 {&r->bad_micro_batch, 1, UPS_NCCL_INT64, UPS_NCCL_MAX},
+                 {&r->squared_norm, 1, UPS_NCCL_FLOAT64, UPS_NCCL_SUM},
+                 {&r->non_finite, 1, UPS_NCCL_INT64, UPS_NCCL_SUM}};
+    int code = UPS_NCCL_OK;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts && code == UPS_NCCL_OK; i++)
+        code = peers->nccl->all_reduce(parts[i].values, parts[i].values, parts[i].count, parts[i].type,
+                                       parts[i].operation, peers->comm, peers->stream);
+    return check(peers->nccl, code, "the sum of losses", error);
+}
+
 /* ---- the library ------------------------------------------------------------------------------------------------- */
 
 static ups_status library(char *text, size_t bytes, ups_error *error) {
@@ -132,6 +151,7 @@ const ups_peers_class ups_cuda_peers = {.meet = meet,
                                         .sum = sum,
                                         .sum_at = sum_at,
                                         .spread = spread,
+                                        .add_results = add_results,
                                         .finish = finish,
                                         .leave = leave,
                                         .library = library};

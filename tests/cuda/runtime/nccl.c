@@ -22,14 +22,14 @@ enum { MOST_RANKS = 8, CHUNK = 1 << 16, PATIENCE = 120 /* seconds */, INVALID_AR
 typedef enum exchange_kind { SUM, SUM_AT_ROOT, SPREAD } exchange_kind;
 typedef struct request {
     exchange_kind kind;
-    int root;
+    int root, type, operation;
     size_t count;
 } request;
 
 typedef struct meeting {
     atomic_llong arrived;
     request asked[MOST_RANKS];
-    float part[MOST_RANKS][CHUNK];
+    double part[MOST_RANKS][CHUNK]; /* of any type */
 } meeting;
 
 typedef struct communicator {
@@ -42,8 +42,8 @@ typedef struct communicator {
 typedef struct exchange {
     communicator *comm;
     request request;
-    const float *from;
-    float *to;
+    const char *from;
+    char *to;
     emulated_caller caller;
 } exchange;
 
@@ -95,12 +95,16 @@ static int init_rank(void **made, int ranks, ups_nccl_id id, int rank) {
     return UPS_NCCL_OK;
 }
 
-static float *reach(uint32_t work, const exchange *e, const float *memory, size_t count, bool write) {
+static size_t size_of(int type) {
+    return type == UPS_NCCL_FLOAT32 ? sizeof(float) : sizeof(int64_t);
+}
+
+static void *reach(uint32_t work, const exchange *e, const char *memory, size_t bytes, bool write) {
     const char *wrong;
-    float *found = simt_memory_reach(work, (uint64_t)(uintptr_t)memory, count * sizeof(float), write, &wrong);
+    void *found = simt_memory_reach(work, (uint64_t)(uintptr_t)memory, bytes, write, &wrong);
     if (!found)
-        simt_fail(NULL, "%s: an exchange of cards %s %zu numbers: %s", emulated_caller_describe(&e->caller),
-                  write ? "writes" : "reads", count, wrong);
+        simt_fail(NULL, "%s: an exchange of cards %s %zu bytes: %s", emulated_caller_describe(&e->caller),
+                  write ? "writes" : "reads", bytes, wrong);
     return found;
 }
 
@@ -109,26 +113,43 @@ static void wait_for_all(const exchange *e) {
         simt_fail(NULL, "%s: an exchange of cards: another rank did not come", emulated_caller_describe(&e->caller));
 }
 
-static void add_parts(const meeting *shared, int ranks, size_t count, float *to) {
-    for (size_t i = 0; i < count; i++) {
-        float total = shared->part[ranks - 1][i];
-        for (int other = ranks - 2; other >= 0; other--) total += shared->part[other][i];
-        to[i] = total;
+/* In the order of ranks from the last to the first. */
+#define COMBINE(type)                                                                                                  \
+    for (size_t i = 0; i < count; i++) {                                                                               \
+        type total = ((const type *)shared->part[ranks - 1])[i];                                                       \
+        for (int other = ranks - 2; other >= 0; other--) {                                                             \
+            const type term = ((const type *)shared->part[other])[i];                                                  \
+            if (of.operation == UPS_NCCL_SUM)                                                                          \
+                total += term;                                                                                         \
+            else if (total < term)                                                                                     \
+                total = term;                                                                                          \
+        }                                                                                                              \
+        ((type *)to)[i] = total;                                                                                       \
+    }
+
+static void combine(const meeting *shared, int ranks, request of, size_t count, void *to) {
+    if (of.type == UPS_NCCL_FLOAT32) {
+        COMBINE(float)
+    } else if (of.type == UPS_NCCL_FLOAT64) {
+        COMBINE(double)
+    } else {
+        COMBINE(int64_t)
     }
 }
 
 /* Memory that takes no part is not looked at: where a sum is another rank's, that is where it would be written. */
 static void exchange_chunk(uint32_t work, const exchange *e, size_t at, size_t count) {
     meeting *shared = e->comm->shared;
-    const exchange_kind kind = e->request.kind;
-    const bool is_root = e->comm->rank == e->request.root;
-    if (kind != SPREAD || is_root)
-        memcpy(shared->part[e->comm->rank], reach(work, e, e->from + at, count, false), count * sizeof(float));
+    const request of = e->request;
+    const size_t size = size_of(of.type);
+    const bool is_root = e->comm->rank == of.root;
+    if (of.kind != SPREAD || is_root)
+        memcpy(shared->part[e->comm->rank], reach(work, e, e->from + at * size, count * size, false), count * size);
     wait_for_all(e);
-    if (kind == SPREAD)
-        memcpy(reach(work, e, e->to + at, count, true), shared->part[e->request.root], count * sizeof(float));
-    else if (kind == SUM || is_root)
-        add_parts(shared, e->comm->size, count, reach(work, e, e->to + at, count, true));
+    if (of.kind == SPREAD)
+        memcpy(reach(work, e, e->to + at * size, count * size, true), shared->part[of.root], count * size);
+    else if (of.kind == SUM || is_root)
+        combine(shared, e->comm->size, of, count, reach(work, e, e->to + at * size, count * size, true));
     wait_for_all(e);
 }
 
@@ -141,7 +162,7 @@ static void run(uint32_t work, const void *owned) {
     wait_for_all(e);
     for (int other = 0; other < e->comm->size; other++) {
         const request *theirs = &shared->asked[other];
-        if (theirs->kind != own.kind || theirs->root != own.root || theirs->count != own.count)
+        if (memcmp(theirs, &own, sizeof own) != 0)
             simt_fail(NULL, "%s: an exchange of cards of %zu numbers (kind %d, root %d), on rank %d of %zu (%d, %d)",
                       emulated_caller_describe(&e->caller), own.count, own.kind, own.root, other, theirs->count,
                       theirs->kind, theirs->root);
@@ -151,9 +172,12 @@ static void run(uint32_t work, const void *owned) {
         exchange_chunk(work, e, at, own.count - at < CHUNK ? own.count - at : CHUNK);
 }
 
-static int issue(const void *from, void *to, request asked, int type, void *made, cudaStream_t stream) {
+static int issue(const void *from, void *to, request asked, void *made, cudaStream_t stream) {
     communicator *comm = made;
-    if (type != UPS_NCCL_FLOAT32) simt_fail(NULL, "NCCL: float32 alone is emulated");
+    if (asked.type != UPS_NCCL_FLOAT32 && asked.type != UPS_NCCL_FLOAT64 && asked.type != UPS_NCCL_INT64)
+        simt_fail(NULL, "NCCL: type %d is not emulated", asked.type);
+    if (asked.operation != UPS_NCCL_SUM && asked.operation != UPS_NCCL_MAX)
+        simt_fail(NULL, "NCCL: operation %d is not emulated", asked.operation);
     if (asked.root < 0 || asked.root >= comm->size) {
         refused = "Invalid root";
         return INVALID_ARGUMENT;
@@ -172,20 +196,18 @@ static int issue(const void *from, void *to, request asked, int type, void *made
 static int all_reduce(const void *from, void *to, size_t count, int type, int operation, void *comm,
                       cudaStream_t stream) {
     EMULATED_CALL_BEGINS();
-    if (operation != UPS_NCCL_SUM) simt_fail(NULL, "NCCL: sums alone are emulated");
-    return issue(from, to, (request){SUM, 0, count}, type, comm, stream);
+    return issue(from, to, (request){SUM, 0, type, operation, count}, comm, stream);
 }
 
 static int reduce(const void *from, void *to, size_t count, int type, int operation, int root, void *comm,
                   cudaStream_t stream) {
     EMULATED_CALL_BEGINS();
-    if (operation != UPS_NCCL_SUM) simt_fail(NULL, "NCCL: sums alone are emulated");
-    return issue(from, to, (request){SUM_AT_ROOT, root, count}, type, comm, stream);
+    return issue(from, to, (request){SUM_AT_ROOT, root, type, operation, count}, comm, stream);
 }
 
 static int broadcast(const void *from, void *to, size_t count, int type, int root, void *comm, cudaStream_t stream) {
     EMULATED_CALL_BEGINS();
-    return issue(from, to, (request){SPREAD, root, count}, type, comm, stream);
+    return issue(from, to, (request){SPREAD, root, type, UPS_NCCL_SUM, count}, comm, stream);
 }
 
 /* Of a group all may come at any time until its end, or later, as of single calls: these are issued as they come. */
