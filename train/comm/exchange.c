@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Gradients that are summed at once. Between cards a sum takes some ten microseconds to begin, and each ends a part of
- * what a card is given of backward (model/step): fewer and larger ones, and no more than some twenty. */
+/* Gradients that are summed at once. Between cards each ends a part of what a card is given of backward
+ * (model/step): fewer and larger ones, and no more than some twenty. */
 #define BUCKET UPS_SHARE_RUN
 #define CARDS_BUCKET (INT64_C(4) << 20)
 #define CARDS_MOST_BUCKETS 20
