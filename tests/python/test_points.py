@@ -193,13 +193,28 @@ def test_files_with_other_points_are_no_one_task(tmp_path):
     must("train", configuration(tmp_path, "a.h5", files=["a.h5", "c.h5"]), "--stage", "autoencoder", "-q")
 
 
-@pytest.mark.parametrize("own, patch", [(False, 4), (True, 1)])
-def test_a_configuration_is_written_for_them(tmp_path, own, patch):
+@pytest.mark.parametrize("own", [False, True])
+def test_a_configuration_is_written_for_them(tmp_path, own):
     write(tmp_path / "data.h5", own)
     must("config", "init", tmp_path / "data.h5", "-o", tmp_path / "made.yaml")
-    assert f"patch: [{patch}]" in (tmp_path / "made.yaml").read_text()
     must("config", "check", tmp_path / "made.yaml")
     must("train", tmp_path / "made.yaml", "-q", "--set", f"output={tmp_path}/made", "--set", "operator.steps=2")
+
+
+@pytest.mark.parametrize("own, points, patch, core", [
+    (False, 512, 1, "stack"), (False, 513, 2, "stack"), (True, 1024, 1, "stack"), (True, 1025, 2, "stack"), (True, 70000, 64, "unet"),
+])
+def test_it_makes_as_many_tokens_as_attention_bears(tmp_path, own, points, patch, core):
+    rng = np.random.default_rng(0)
+    with h5py.File(tmp_path / "data.h5", "w") as f:
+        f["points"] = rng.random((4, points, 2) if own else (points, 2), "f4")
+        f["t"] = np.arange(3.0)
+        f["u"] = rng.random((4, 3, points), "f4")
+    made = told("config", "init", tmp_path / "data.h5", "-o", tmp_path / "made.yaml")
+    assert made["tasks"][0]["patch"] == [patch]
+    text = (tmp_path / "made.yaml").read_text()
+    assert f"core: {core}\n" in text and "precision: auto\n" in text and "batch_size: 4\n" in text
+    assert ("attention: window" in text) == (core == "unet")
 
 
 # ---- models --------------------------------------------------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ def test_files_that_differ_in_it_are_one_task_of_a_configuration(tmp_path):
     write(tmp_path / "flow2.h5", [300] * 8, 300, 6)
     must("config", "init", tmp_path / "flow1.h5", tmp_path / "flow2.h5", "-o", tmp_path / "made.yaml")
     text = (tmp_path / "made.yaml").read_text()
-    assert text.count("- name:") == 1 and "16 samples of 7 frames, up to 300 points" in text and "patch: [2]" in text
+    assert text.count("- name:") == 1 and "16 samples of 7 frames, up to 300 points" in text and "patch: [1]" in text
     must("train", tmp_path / "made.yaml", "-q", "--set", f"output={tmp_path}/made", "--set", "operator.steps=2")
 
 

@@ -154,14 +154,17 @@ static void make_name_unique(survey *s, family *made) {
     }
 }
 
+/* Tokens of points that lie anywhere, at most; attention over all of them costs the square. */
+enum { MOST_OWN_LEAVES = 1024, MOST_SHARED_LEAVES = 512 };
+
 /* Patches of several points where the grid allows, by docs/performance.md: smooth lines of 64 tokens or more, planes of
  * a thousand, whose waves and patterns want small patches, and steady ones, of two frames, of some hundreds. */
 static void choose_patches(family *f) {
-    if (f->scattered) { /* leaves of a tree: a power of two, of which there are 128 or more (docs/notes/points.md) */
-        enum { LEAST = 4, MOST = 32, LEAVES = 128 };
-        f->patch[0] = f->own_points ? 1 : LEAST;
-        while (f->patch[0] < MOST && 2 * f->patch[0] * LEAVES <= f->shape.grid[0]) f->patch[0] *= 2;
-        while (f->patch[0] > f->shape.grid[0]) f->patch[0] /= 2;
+    if (f->scattered) { /* leaves of a tree: small ones, a power of two (docs/notes/points.md) */
+        enum { LARGEST = 64 };
+        const int64_t most = f->own_points ? MOST_OWN_LEAVES : MOST_SHARED_LEAVES;
+        f->patch[0] = 1;
+        while (f->patch[0] < LARGEST && f->patch[0] * most < f->shape.grid[0]) f->patch[0] *= 2;
         return;
     }
     const bool steady = f->shape.times == 2;
@@ -356,6 +359,12 @@ static bool any_scattered(const survey *s) {
     return any;
 }
 
+static bool any_grid(const survey *s) {
+    bool any = false;
+    for (const family *f = s->families; f < s->families + s->count; f++) any |= !f->scattered;
+    return any;
+}
+
 static int64_t tokens_of(const family *f) {
     int64_t tokens = 1;
     for (int a = 0; a < f->shape.dims; a++) tokens *= (f->shape.grid[a] + f->patch[a] - 1) / f->patch[a];
@@ -364,9 +373,9 @@ static int64_t tokens_of(const family *f) {
 
 /* Whether points make so many tokens that attention over all of them, which costs the square, is out of reach. */
 static bool needs_windows(const survey *s) {
-    enum { MANY = 1024 };
     bool any = false;
-    for (const family *f = s->families; f < s->families + s->count; f++) any |= f->scattered && tokens_of(f) > MANY;
+    for (const family *f = s->families; f < s->families + s->count; f++)
+        any |= f->scattered && tokens_of(f) > MOST_OWN_LEAVES;
     return any;
 }
 
@@ -381,7 +390,7 @@ static const char *choose_core(const survey *s) {
         const int64_t tokens = tokens_of(f);
         if (tokens > most || (tokens == most && f->shape.dims > dims)) most = tokens, dims = f->shape.dims;
     }
-    if (any_scattered(s)) return most <= 2 * FEW ? "stack" : "unet"; /* modes are those of a grid */
+    if (any_scattered(s)) return most <= MOST_OWN_LEAVES ? "stack" : "unet"; /* modes are those of a grid */
     return most <= FEW ? "stack" : most <= SOME && dims == 2 ? "unet" : "spectral";
 }
 
@@ -455,7 +464,7 @@ static void add_operator(const survey *s, ups_yaml *root, const model_size *size
     ups_yaml *stage = section(arena, root, "operator");
     int64_t batch = LINE_BATCH;
     for (const family *f = s->families; f < s->families + s->count; f++) {
-        if (f->shape.dims > 1) batch = PLANE_BATCH;
+        if (f->shape.dims > 1 || f->scattered) batch = PLANE_BATCH;
     }
     set_number(arena, stage, "steps", size->steps);
     set_number(arena, stage, "batch_size", batch);
@@ -464,9 +473,7 @@ static void add_operator(const survey *s, ups_yaml *root, const model_size *size
     ups_yaml *losses = section(arena, stage, "losses");
     set_number(arena, section(arena, losses, "relative"), "weight", 0); /* of latents; below are those of fields */
     set_number(arena, section(arena, losses, "decoded"), "weight", 1);
-    bool any_grid = false;
-    for (const family *f = s->families; f < s->families + s->count; f++) any_grid |= !f->scattered;
-    if (any_grid) set_plain(arena, section(arena, losses, "spectral"), "weight", "0.1");
+    if (any_grid(s)) set_plain(arena, section(arena, losses, "spectral"), "weight", "0.1");
 }
 
 static const ups_yaml *compose(const survey *s, const char *output, const char *data_root) {
@@ -477,7 +484,8 @@ static const ups_yaml *compose(const survey *s, const char *output, const char *
     int length = dot && dot > base ? (int)(dot - base) : (int)strlen(base);
     set_text(arena, root, "output", ups_arena_printf(arena, "runs/%.*s", length, base));
     set_number(arena, root, "seed", 42);
-    set_plain(arena, root, "precision", "f32"); /* bf16 rounds away what such models reach */
+    /* bf16 rounds away what models of grids reach; those of points want many steps first */
+    set_plain(arena, root, "precision", any_grid(s) ? "f32" : "auto");
     set_text(arena, section(arena, root, "data"), "root", told_root(arena, output, data_root));
     add_tasks(s, root, data_root);
     add_model(s, root, size);

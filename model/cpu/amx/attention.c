@@ -1,6 +1,9 @@
 /* bf16 attention on AMX tiles; see attention.c for what is computed.
  *
- * Forward: S = Q K^T by blocks of queries, P = exp(S - largest) rounded to bf16, O = P V divided by the sum of P.
+ * Forward: S = Q K^T by blocks of queries and chunks of keys, P = exp(S - shift) rounded to bf16, O = P V divided by
+ * the sum of P. A row's shift is a bound of its scores, |q| max |k|, which is known before any of them: each is read
+ * once, while it lies in the first cache. Where the bound is so large that P might vanish, or keys are few, it is the
+ * largest score, and all keys are one chunk.
  * Backward works on the transposed scores, keys by queries, so that P^T and dS^T stand in rows as dV = P^T dO and dK =
  * dS^T Q want them; dQ^T = K^T dS^T wants pairs of keys side by side, which interleaving two rows gives. No T x T
  * matrix is ever transposed. rowsum(P dP) is taken from the output: it equals the sum of dO O (FlashAttention, arXiv
@@ -8,7 +11,14 @@
 #include "model/cpu/attention.h"
 #include "model/cpu/amx/tiles.h"
 
-enum { QUERIES = 64 /* a block */ };
+enum {
+    QUERIES = 64,   /* a block */
+    CHUNK_STEPS = 4 /* of keys: with their scores in the first cache */
+};
+
+/* As large as a bound of scores may be: the smallest P is then e^-60, which float32 and bf16 have. */
+static const float largest_bound = 30.0f;
+static const float log2_e = 1.442695041f;
 
 /* Sizes padded to blocks of tiles. */
 typedef struct padded {
@@ -31,8 +41,10 @@ typedef struct scratch {
     uint16_t *q, *k, *v, *d_out;                               /* rows */
     uint16_t *k_panels, *v_panels;                             /* B of S and of O */
     uint16_t *q_fast, *q_slow, *d_out_fast, *d_out_slow, *k_t; /* backward: B by both axes of Q and dO; A of dQ^T */
-    uint16_t *p, *ds, *ds_panels;                              /* (QUERIES, keys), or transposed */
-    float *s, *dp;                                             /* as p; dp then holds dQ */
+    uint16_t *p;                                               /* (QUERIES, keys), or of a chunk of keys */
+    float *s;                                                  /* likewise */
+    uint16_t *ds, *ds_panels;                                  /* (a chunk of keys, QUERIES) */
+    float *dp;                                                 /* likewise; then dQ */
     float *out;                                                /* (QUERIES, width): O, or dQ^T (width, QUERIES) */
     float *dk, *dv;                                            /* (keys, width) */
     float *row;                                                /* 2 (width) and 2 (QUERIES) */
@@ -42,6 +54,7 @@ typedef struct scratch {
 static size_t lay_out(const heads *h, char *memory, scratch *s) {
     padded p = padded_of(h);
     int64_t query_rows = QUERIES * p.width, key_rows = p.keys * p.width, scores = QUERIES * p.keys;
+    int64_t chunk = QUERIES * ups_min(p.keys, CHUNK_STEPS * STEP);
     struct {
         void **place;
         size_t bytes;
@@ -58,10 +71,10 @@ static size_t lay_out(const heads *h, char *memory, scratch *s) {
         {(void **)&s->d_out_slow, (size_t)query_rows * 2},
         {(void **)&s->k_t, (size_t)key_rows * 2},
         {(void **)&s->p, (size_t)scores * 2},
-        {(void **)&s->ds, (size_t)scores * 2},
-        {(void **)&s->ds_panels, (size_t)scores * 2},
+        {(void **)&s->ds, (size_t)chunk * 2},
+        {(void **)&s->ds_panels, (size_t)chunk * 2},
         {(void **)&s->s, (size_t)scores * 4},
-        {(void **)&s->dp, (size_t)(scores > query_rows ? scores : query_rows) * 4},
+        {(void **)&s->dp, (size_t)(chunk > query_rows ? chunk : query_rows) * 4},
         {(void **)&s->out, (size_t)query_rows * 4},
         {(void **)&s->dk, (size_t)key_rows * 4},
         {(void **)&s->dv, (size_t)key_rows * 4},
@@ -193,42 +206,86 @@ static void load_rows(const heads *h, const ups_tensor *tensor, int64_t offset, 
     }
 }
 
-/* e^x for x <= 0: 2^n e^r, a polynomial of degree five in r (relative error 3e-7: below what bf16 keeps). */
-static inline __m512 exponential(__m512 x) {
-    __m512 scaled = _mm512_mul_ps(x, _mm512_set1_ps(1.442695041f));
-    __m512 n = _mm512_roundscale_ps(scaled, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693145752f), x);
-    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(1.42860677e-6f), r);
-    __m512 p = _mm512_set1_ps(1.0f / 120.0f);
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f / 24.0f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f / 6.0f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.5f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+/* 2^x, x below 128: 2^n 2^r, a polynomial of degree four in r (relative error 3e-6: below what bf16 keeps). */
+static inline __m512 power_of_two(__m512 x) {
+    __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), r = _mm512_sub_ps(x, n);
+    __m512 p = _mm512_set1_ps(0.0095701f);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.05591786f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.24024745f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.69312181f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.99999926f));
     return _mm512_scalef_ps(p, n);
 }
 
-/* A row of scores to exp(score - largest) in bf16; their sum in `sum`; returns the log-sum-exp. */
-static float softmax_row(const float *row, int64_t keys, int64_t padded_keys, uint16_t *to, float *sum) {
-    __m512 largest = _mm512_set1_ps(-INFINITY), total = _mm512_setzero_ps();
-    for (int64_t j = 0; j < keys; j += TILE) {
+/* The largest |row| of rows of scratch; each in `of_row`, unless that is NULL. */
+static float largest_norm(const uint16_t *rows, int64_t count, int64_t width, float *of_row) {
+    float largest = 0;
+    for (int64_t r = 0; r < count; r++, rows += width) {
+        __m512 sum = _mm512_setzero_ps();
+        for (int64_t i = 0; i < width; i += TILE) {
+            __m512 x = load_bf16(rows + i, (__mmask16)0xffff);
+            sum = _mm512_fmadd_ps(x, x, sum);
+        }
+        const float norm = sqrtf(_mm512_reduce_add_ps(sum));
+        if (of_row) of_row[r] = norm;
+        largest = norm > largest ? norm : largest;
+    }
+    return largest;
+}
+
+static float largest_score(const float *row, int64_t keys) {
+    __m512 largest = _mm512_set1_ps(-INFINITY);
+    for (int64_t j = 0; j < keys; j += TILE)
         largest = _mm512_max_ps(largest, _mm512_mask_loadu_ps(largest, lanes(keys - j), row + j));
+    return _mm512_reduce_max_ps(largest);
+}
+
+/* A row of scores to exp(score - shift) in bf16, zero beyond `keys`; returns `total` and their sum. */
+static __m512 exponentials(const float *row, int64_t keys, int64_t padded_keys, float shift, uint16_t *to,
+                           __m512 total) {
+    const __m512 scale = _mm512_set1_ps(log2_e), less = _mm512_set1_ps(shift * log2_e);
+    for (int64_t j = 0; j < padded_keys; j += BLOCK) {
+        __m512 low = power_of_two(_mm512_fmsub_ps(_mm512_load_ps(row + j), scale, less));
+        __m512 high = power_of_two(_mm512_fmsub_ps(_mm512_load_ps(row + j + TILE), scale, less));
+        if (keys - j < BLOCK) {
+            low = _mm512_maskz_mov_ps(lanes(keys - j), low);
+            high = _mm512_maskz_mov_ps(lanes(keys - j - TILE), high);
+        }
+        total = _mm512_add_ps(total, _mm512_add_ps(low, high));
+        _mm512_store_si512(to + j, (__m512i)_mm512_cvtne2ps_pbh(high, low));
     }
-    float shift = _mm512_reduce_max_ps(largest);
-    for (int64_t j = 0; j < padded_keys; j += TILE) {
-        __mmask16 mask = lanes(keys - j);
-        __m512 x = _mm512_sub_ps(_mm512_load_ps(row + j), _mm512_set1_ps(shift));
-        __m512 e = _mm512_maskz_mov_ps(mask, exponential(x));
-        total = _mm512_add_ps(total, e);
-        _mm256_store_si256((__m256i *)(to + j), (__m256i)_mm512_cvtneps_pbh(e));
-    }
-    *sum = _mm512_reduce_add_ps(total);
-    return shift + logf(*sum);
+    return total;
 }
 
 /* The angles of a block of rows. */
 static const float *angles_from(const heads *h, int64_t row) {
     return h->rotary ? h->rotary + row * h->width : NULL;
+}
+
+/* O (QUERIES, width) of a block of queries, before it is divided by `sums`; what was subtracted from each row's scores
+ * in `shift`. `norm`: the largest |k|; INFINITY: not known. */
+static void mix_values(const heads *h, const padded *p, const scratch *s, float norm, float *shift, float *sums) {
+    __m512 total[QUERIES];
+    const bool bounded = norm < INFINITY && largest_norm(s->q, QUERIES, p->width, shift) * norm <= largest_bound;
+    const int64_t most = bounded ? CHUNK_STEPS : p->key_steps;
+    for (int64_t r = 0; r < QUERIES; r++) {
+        if (bounded) shift[r] *= norm;
+        total[r] = _mm512_setzero_ps();
+    }
+    for (int64_t step = 0; step < p->key_steps; step += most) {
+        const int64_t steps = ups_min(most, p->key_steps - step), first = step * STEP, keys = steps * STEP;
+        multiply(QUERIES / BLOCK, steps, p->width_steps, s->q, rows_layout(p->width),
+                 s->k_panels + step * p->width_steps * PAIR_ELEMENTS, s->s, keys, false);
+        for (int64_t r = 0; r < QUERIES; r++) {
+            if (!bounded) shift[r] = largest_score(s->s + r * keys, h->keys - first);
+            total[r] = exponentials(s->s + r * keys, h->keys - first, keys, shift[r], s->p + r * keys, total[r]);
+        }
+        for (int64_t panel = 0; panel < p->width_steps; panel++)
+            multiply(QUERIES / BLOCK, 1, steps, s->p, rows_layout(keys),
+                     s->v_panels + (panel * p->key_steps + step) * PAIR_ELEMENTS, s->out + panel * BLOCK, p->width,
+                     step > 0);
+    }
+    for (int64_t r = 0; r < QUERIES; r++) sums[r] = _mm512_reduce_add_ps(total[r]);
 }
 
 void ups_amx_head_forward(const ups_op_call *call, const heads *h, int64_t item, void *memory) {
@@ -243,23 +300,19 @@ void ups_amx_head_forward(const ups_op_call *call, const heads *h, int64_t item,
     load_rows(h, h->kv, at.v, h->k_stride, h->keys, p.keys, p.width, NULL, NULL, 1.0f, NULL, false, s.row, s.v);
     pack_fast(s.k, p.keys, p.width, s.k_panels);
     pack_slow(s.v, p.keys, p.width, false, s.v_panels);
+    /* A few keys are one chunk anyway, whose largest score is found sooner. */
+    const float norm = p.key_steps > CHUNK_STEPS ? largest_norm(s.k, p.keys, p.width, NULL) : INFINITY;
     configure_tiles();
     for (int64_t first = 0; first < h->queries; first += QUERIES) {
         int64_t rows = ups_min(QUERIES, h->queries - first);
-        float sums[QUERIES];
+        float sums[QUERIES], shift[QUERIES];
         load_rows(h, h->q, at.q + first * h->q_stride, h->q_stride, rows, QUERIES, p.width, gain_q,
                   angles_from(h, first), h->scale, at.q_rms ? at.q_rms + first * h->count : NULL, true, s.row, s.q);
-        multiply(QUERIES / BLOCK, p.key_steps, p.width_steps, s.q, rows_layout(p.width), s.k_panels, s.s, p.keys,
-                 false);
-        for (int64_t r = 0; r < QUERIES; r++) {
-            float lse = softmax_row(s.s + r * p.keys, h->keys, p.keys, s.p + r * p.keys, &sums[r]);
-            if (r < rows && at.lse) at.lse[first + r] = lse;
-        }
-        multiply(QUERIES / BLOCK, p.width_steps, p.key_steps, s.p, rows_layout(p.keys), s.v_panels, s.out, p.width,
-                 false);
+        mix_values(h, &p, &s, norm, shift, sums);
         for (int64_t r = 0; r < rows; r++) {
             uint16_t *y = (uint16_t *)call->output.data + at.out + (first + r) * features;
             __m512 inverse = _mm512_set1_ps(1.0f / sums[r]);
+            if (at.lse) at.lse[first + r] = shift[r] + logf(sums[r]);
             for (int64_t i = 0; i < h->width; i += TILE) {
                 __m512 value = _mm512_mul_ps(_mm512_load_ps(s.out + r * p.width + i), inverse);
                 _mm256_mask_storeu_epi16(y + i, lanes(h->width - i), (__m256i)_mm512_cvtneps_pbh(value));
@@ -269,14 +322,15 @@ void ups_amx_head_forward(const ups_op_call *call, const heads *h, int64_t item,
     _tile_release();
 }
 
-/* The sum of dO O of each query of a block, and its log-sum-exp; beyond the last query what makes P zero. */
+/* The sum of dO O of each query of a block, and its log-sum-exp to base two; beyond the last query what makes P zero.
+ */
 static void query_statistics(const ups_op_call *call, const heads *h, const head_place *at, int64_t first,
                              float *weighted, float *lse) {
     int64_t features = h->count * h->width;
     for (int64_t r = 0; r < QUERIES; r++) {
         bool inside = first + r < h->queries;
         weighted[r] = 0.0f;
-        lse[r] = inside ? at->lse[first + r] : INFINITY;
+        lse[r] = inside ? at->lse[first + r] * log2_e : 1e30f;
         if (!inside) continue;
         int64_t offset = at->out + (first + r) * features;
         const uint16_t *y = (const uint16_t *)call->output.data + offset;
@@ -290,20 +344,22 @@ static void query_statistics(const ups_op_call *call, const heads *h, const head
     }
 }
 
-/* From S^T and dP^T to P^T and dS^T in bf16, and dS^T again with pairs of keys side by side: B of dQ^T. */
-static void scores_backward(const heads *h, const padded *p, const float *lse, const float *weighted, scratch *s) {
+/* From S^T and dP^T of a chunk of keys, of which `inside` are keys, to P^T and dS^T in bf16, and dS^T again with pairs
+ * of keys side by side: B of dQ^T. */
+static void scores_backward(int64_t steps, int64_t inside, const float *lse, const float *weighted, const scratch *s) {
     enum { PANELS = QUERIES / BLOCK };
-    for (int64_t key = 0; key < p->keys; key += 2) {
+    for (int64_t key = 0; key < steps * STEP; key += 2) {
         for (int64_t panel = 0; panel < PANELS; panel++) {
             __m512i ds[2];
             for (int64_t odd = 0; odd < 2; odd++) {
                 int64_t row = (key + odd) * QUERIES + panel * BLOCK;
-                __mmask16 mask = key + odd < h->keys ? (__mmask16)0xffff : (__mmask16)0; /* padded keys weigh nothing */
+                __mmask16 mask = key + odd < inside ? (__mmask16)0xffff : (__mmask16)0; /* padded keys weigh nothing */
                 __m512 probability[2], gradient[2];
                 for (int half = 0; half < 2; half++) {
                     int64_t column = panel * BLOCK + half * TILE, element = row + half * TILE;
-                    __m512 x = _mm512_sub_ps(_mm512_load_ps(s->s + element), _mm512_loadu_ps(lse + column));
-                    probability[half] = _mm512_maskz_mov_ps(mask, exponential(x));
+                    __m512 x = _mm512_fmsub_ps(_mm512_load_ps(s->s + element), _mm512_set1_ps(log2_e),
+                                               _mm512_loadu_ps(lse + column));
+                    probability[half] = _mm512_maskz_mov_ps(mask, power_of_two(x));
                     __m512 difference =
                         _mm512_sub_ps(_mm512_load_ps(s->dp + element), _mm512_loadu_ps(weighted + column));
                     gradient[half] = _mm512_mul_ps(probability[half], difference);
@@ -314,7 +370,7 @@ static void scores_backward(const heads *h, const padded *p, const float *lse, c
             }
             __m512i low, high;
             interleave(ds[0], ds[1], &low, &high);
-            uint16_t *to = s->ds_panels + (panel * p->key_steps + key / STEP) * PAIR_ELEMENTS + key % STEP / 2 * STEP;
+            uint16_t *to = s->ds_panels + (panel * steps + key / STEP) * PAIR_ELEMENTS + key % STEP / 2 * STEP;
             _mm512_store_si512(to, low);
             _mm512_store_si512(to + TILE_ELEMENTS, high);
         }
@@ -366,16 +422,21 @@ void ups_amx_head_backward(const ups_op_call *call, const heads *h, int64_t item
         pack_fast(s.d_out, QUERIES, p.width, s.d_out_fast);
         pack_slow(s.q, QUERIES, p.width, false, s.q_slow);
         pack_slow(s.d_out, QUERIES, p.width, false, s.d_out_slow);
-        multiply(p.key_steps, QUERIES / BLOCK, p.width_steps, s.k, rows_layout(p.width), s.q_fast, s.s, QUERIES, false);
-        multiply(p.key_steps, QUERIES / BLOCK, p.width_steps, s.v, rows_layout(p.width), s.d_out_fast, s.dp, QUERIES,
-                 false);
-        scores_backward(h, &p, lse, weighted, &s);
-        multiply(p.key_steps, p.width_steps, p.query_steps, s.p, rows_layout(QUERIES), s.d_out_slow, s.dv, p.width,
-                 first > 0);
-        multiply(p.key_steps, p.width_steps, p.query_steps, s.ds, rows_layout(QUERIES), s.q_slow, s.dk, p.width,
-                 first > 0);
-        multiply(p.width_steps, QUERIES / BLOCK, p.key_steps, s.k_t, packed_layout(p.key_steps), s.ds_panels, s.out,
-                 QUERIES, false);
+        for (int64_t step = 0; step < p.key_steps; step += CHUNK_STEPS) {
+            const int64_t steps = ups_min(CHUNK_STEPS, p.key_steps - step), key = step * STEP;
+            const left_layout rows_of_head = rows_layout(p.width), transposed = rows_layout(QUERIES);
+            multiply(steps, QUERIES / BLOCK, p.width_steps, s.k + key * p.width, rows_of_head, s.q_fast, s.s, QUERIES,
+                     false);
+            multiply(steps, QUERIES / BLOCK, p.width_steps, s.v + key * p.width, rows_of_head, s.d_out_fast, s.dp,
+                     QUERIES, false);
+            scores_backward(steps, h->keys - key, lse, weighted, &s);
+            multiply(steps, p.width_steps, p.query_steps, s.p, transposed, s.d_out_slow, s.dv + key * p.width, p.width,
+                     first > 0);
+            multiply(steps, p.width_steps, p.query_steps, s.ds, transposed, s.q_slow, s.dk + key * p.width, p.width,
+                     first > 0);
+            multiply(p.width_steps, QUERIES / BLOCK, steps, s.k_t + step * PAIR_ELEMENTS, packed_layout(p.key_steps),
+                     s.ds_panels, s.out, QUERIES, step > 0);
+        }
         transpose_gradient(s.out, p.width, s.dp);
         for (int64_t r = 0; r < rows; r++) {
             float *dq = s.dp + r * p.width;
