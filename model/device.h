@@ -30,13 +30,17 @@ typedef enum ups_kernel_choice {
  * stream has got there: `synchronize` does not wait for them by itself. */
 typedef struct ups_peers ups_peers; /* a device's own */
 enum { UPS_PEERS_NAME = 128 };
+typedef struct ups_peers_place {
+    unsigned char name[UPS_PEERS_NAME]; /* of `meet`, the same for all, like what follows but the rank */
+    int rank, size;
+    int most_blocks; /* of threads of a device that exchanges take at once; 0: as many as the library likes */
+} ups_peers_place;
 typedef struct ups_peers_class {
     /* By what processes find each other: one makes it and tells the others. UPS_ERR_UNSUPPORTED says what is missing.
      */
     ups_status (*meet)(unsigned char name[UPS_PEERS_NAME], ups_error *error);
     /* Waits for the others. */
-    ups_status (*join)(ups_device *device, const unsigned char name[UPS_PEERS_NAME], int rank, int size,
-                       ups_peers **peers, ups_error *error);
+    ups_status (*join)(ups_device *device, const ups_peers_place *place, ups_peers **peers, ups_error *error);
     /* Between these two come exchanges, issued as one. */
     ups_status (*begin)(ups_device *device, ups_peers *peers, ups_error *error);
     ups_status (*end)(ups_device *device, ups_peers *peers, ups_error *error);

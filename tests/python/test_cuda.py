@@ -442,6 +442,17 @@ def test_three_cards_come_near_the_hosts_sums(runs):
 
 
 @several
+def test_nccl_is_told_how_many_of_a_cards_blocks_it_may_take(runs):
+    asked = "--set", "ranks.gradients=nccl", "--set", "ranks.blocks=5"
+    done = together(runs, 2, shared_by(2), *asked, EMULATED_NCCL="blocks")
+    assert done.returncode == 0 and "cards sum gradients by NCCL" in done.stderr, done.stderr
+    shutil.rmtree(runs.path("run"))
+    done = together(runs, 2, shared_by(2), *asked[:-1], "ranks.blocks=6", EMULATED_NCCL="blocks")
+    assert done.returncode != 0 and "Other numbers of blocks than five" in done.stderr, done.stderr
+    shutil.rmtree(runs.path("run"), ignore_errors=True)
+
+
+@several
 @pytest.mark.parametrize("says, words", [("missing", "NCCL cannot be loaded"), ("duplicate", "Duplicate GPU detected")])
 def test_where_cards_cannot_the_host_does_or_it_is_said(runs, by_the_host, says, words):
     done = together(runs, 2, shared_by(2), EMULATED_NCCL=says)

@@ -326,6 +326,8 @@ CLAIM(a_process_by_itself_has_no_exchange_and_takes_memory_for_reproducible_sums
     end(&t);
 }
 
+enum { BLOCKS = 5 };
+
 /* ---- devices that sum by themselves ------------------------------------------------------------------------------ */
 
 static ups_status library(char *text, size_t bytes, ups_error *error) {
@@ -340,10 +342,9 @@ static ups_status meet(unsigned char name[UPS_PEERS_NAME], ups_error *error) {
     return UPS_OK;
 }
 
-static ups_status join(ups_device *device, const unsigned char name[UPS_PEERS_NAME], int own, int count,
-                       ups_peers **peers, ups_error *error) {
-    (void)device, (void)name, (void)count, (void)peers, (void)error;
-    fail_msg("rank %d would wait for rank 1 without an end", own);
+static ups_status join(ups_device *device, const ups_peers_place *place, ups_peers **peers, ups_error *error) {
+    (void)device, (void)peers, (void)error;
+    fail_msg("rank %d would wait for rank 1 without an end", place->rank);
     return UPS_OK;
 }
 
@@ -401,10 +402,9 @@ static ups_status any_library(char *text, size_t bytes, ups_error *error) {
     return UPS_OK;
 }
 
-static ups_status join_at_once(ups_device *device, const unsigned char name[UPS_PEERS_NAME], int own, int count,
-                               ups_peers **peers, ups_error *error) {
+static ups_status join_at_once(ups_device *device, const ups_peers_place *place, ups_peers **peers, ups_error *error) {
     (void)device, (void)error;
-    assert_true(name[0] == 7 && own == rank && count == size);
+    assert_true(place->name[0] == 7 && place->rank == rank && place->size == size && place->most_blocks == BLOCKS);
     *peers = &there;
     return UPS_OK;
 }
@@ -478,6 +478,7 @@ static training begin_joined(int64_t elements, ups_device_class *class, const up
                                           .rounds = 1,
                                           .path = UPS_GRADIENTS_NCCL,
                                           .bucket = 0x1p-4,
+                                          .most_blocks = BLOCKS,
                                           .shares = shares};
     call_count = 0;
     sums_fail = false;

@@ -466,7 +466,7 @@ static void add_operator(const survey *s, ups_yaml *root, const model_size *size
     for (const family *f = s->families; f < s->families + s->count; f++) {
         if (f->shape.dims > 1 || f->scattered) batch = PLANE_BATCH;
     }
-    set_number(arena, stage, "steps", size->steps);
+    set_number(arena, stage, "steps", any_grid(s) ? size->steps : size->steps / 2); /* attention makes them dear */
     set_number(arena, stage, "batch_size", batch);
     set_number(arena, stage, "accumulation", s->count < MOST_BATCHES ? s->count : MOST_BATCHES);
     if (!is_of_grid(s)) return;

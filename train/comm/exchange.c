@@ -246,7 +246,8 @@ ups_status ups_exchange_open(const ups_exchange_options *options, ups_exchange *
         opened->set_end = NULL;
     }
     if (status == UPS_OK && options->comm && !options->reproducible && options->path != UPS_GRADIENTS_HOST)
-        status = ups_join_devices(options->comm, device, options->path == UPS_GRADIENTS_NCCL, &opened->peers, error);
+        status = ups_join_devices(options->comm, device, options->path == UPS_GRADIENTS_NCCL, options->most_blocks,
+                                  &opened->peers, error);
     opened->bucket = choose_bucket(opened);
     opened->watch = (ups_gradient_watch){begin_complete, opened, .every = opened->bucket};
     if (status != UPS_OK) {

@@ -36,6 +36,7 @@ typedef struct ups_exchange_options {
     bool reproducible;
     ups_gradient_path path;
     double bucket;            /* MiB of gradients that devices sum at once by themselves; 0: as many as suit */
+    int most_blocks;          /* that devices' exchanges take, at most (ups_peers_place) */
     const ups_shares *shares; /* one a process; NULL: each updates all */
 } ups_exchange_options;
 

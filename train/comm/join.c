@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct joined {
     ups_status status;
@@ -26,7 +27,7 @@ static ups_status gather_joined(ups_comm *comm, const joined *own, joined *first
     return status;
 }
 
-static ups_status join(ups_comm *comm, ups_device *device, ups_peers **peers, joined *first, int *rank,
+static ups_status join(ups_comm *comm, ups_device *device, int most_blocks, ups_peers **peers, joined *first, int *rank,
                        ups_error *error) {
     const ups_peers_class *class = device->class->peers;
     struct {
@@ -47,7 +48,9 @@ static ups_status join(ups_comm *comm, ups_device *device, ups_peers **peers, jo
     UPS_TRY(ups_comm_broadcast(comm, &met, sizeof met, error));
     own = met.made;
     if (own.status == UPS_OK) {
-        note(&own, class->join(device, met.name, ups_comm_rank(comm), ups_comm_size(comm), peers, &why), &why);
+        ups_peers_place place = {.rank = ups_comm_rank(comm), .size = ups_comm_size(comm), .most_blocks = most_blocks};
+        memcpy(place.name, met.name, sizeof place.name);
+        note(&own, class->join(device, &place, peers, &why), &why);
     }
     UPS_TRY(gather_joined(comm, &own, first, rank, error));
     if (first->status == UPS_OK) return UPS_OK;
@@ -56,12 +59,13 @@ static ups_status join(ups_comm *comm, ups_device *device, ups_peers **peers, jo
     return UPS_OK;
 }
 
-ups_status ups_join_devices(ups_comm *comm, ups_device *device, bool required, ups_peers **peers, ups_error *error) {
+ups_status ups_join_devices(ups_comm *comm, ups_device *device, bool required, int most_blocks, ups_peers **peers,
+                            ups_error *error) {
     const bool leads = ups_comm_rank(comm) == 0;
     joined first;
     int rank;
     *peers = NULL;
-    UPS_TRY(join(comm, device, peers, &first, &rank, error));
+    UPS_TRY(join(comm, device, most_blocks, peers, &first, &rank, error));
     if (*peers) {
         char library[80];
         if (leads && device->class->peers->library(library, sizeof library, NULL) == UPS_OK)

@@ -311,7 +311,8 @@ typedef enum ups_sharding {
 typedef struct ups_ranks_config {
     bool reproducible;
     ups_gradient_path gradients;
-    double bucket; /* MiB of gradients that cards sum at once; 0: as many as suit */
+    double bucket;  /* MiB of gradients that cards sum at once; 0: as many as suit */
+    int32_t blocks; /* of a card's threads that sums take at once; 0: as many as NCCL likes */
     ups_sharding shard;
 } ups_ranks_config;
 

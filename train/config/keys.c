@@ -500,6 +500,10 @@ static const ups_config_key run_keys[] = {
                    "MiB of gradients that cards sum at once, while backward makes the next; 0: 16, or a twentieth of "
                    "all where that is more",
                    .neutral = true),
+               KEY(INT32, "blocks", ranks.blocks, "0", 0, 64,
+                   "blocks of a card's threads that such sums take at once, at most: fewer leave more of it to "
+                   "backward; 0: as many as NCCL likes",
+                   .neutral = true),
                KEY(CHOICE, "shard", ranks.shard, "none", 0, 0,
                    "what each process keeps a share of instead of all: optimizer (moments, 8 bytes a parameter that "
                    "AdamW moves and 4 of Muon's, and the average of the weights, 4 bytes), none",

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include <cuda_runtime_api.h>
+#include <limits.h>
 
 enum { UPS_NCCL_OK = 0, UPS_NCCL_ID = 128 };
 enum { UPS_NCCL_INT64 = 4, UPS_NCCL_FLOAT32 = 7, UPS_NCCL_FLOAT64 = 8 }; /* types */
@@ -15,10 +16,21 @@ typedef struct ups_nccl_id {
     char internal[UPS_NCCL_ID];
 } ups_nccl_id;
 
+/* As of version 2.17; later ones read as much of it as `size` says. */
+enum { UPS_NCCL_MAGIC = (int)0xcafebeef, UPS_NCCL_CONFIG_VERSION = 21700, UPS_NCCL_UNSAID = INT_MIN };
+typedef struct ups_nccl_config {
+    size_t size;
+    int magic, version;
+    int blocking, cluster, least_blocks, most_blocks;
+    const char *network;
+    int split_share;
+} ups_nccl_config;
+
 typedef struct ups_nccl {
     int (*version)(int *version); /* 22707: 2.27.7 */
     int (*unique_id)(ups_nccl_id *id);
     int (*init_rank)(void **comm, int ranks, ups_nccl_id id, int rank);
+    int (*init_rank_config)(void **comm, int ranks, ups_nccl_id id, int rank, ups_nccl_config *config);
     int (*all_reduce)(const void *from, void *to, size_t count, int type, int operation, void *comm,
                       cudaStream_t stream);
     int (*reduce)(const void *from, void *to, size_t count, int type, int operation, int root, void *comm,

@@ -52,17 +52,30 @@ static void leave(ups_device *device, ups_peers *peers) {
     free(peers);
 }
 
-static ups_status join(ups_device *device, const unsigned char name[UPS_PEERS_NAME], int rank, int size,
-                       ups_peers **peers, ups_error *error) {
-    const ups_nccl *nccl;
+/* All is left to the library but how many of its blocks run at once. */
+static int init_rank(const ups_nccl *nccl, const ups_peers_place *place, void **comm) {
     ups_nccl_id id;
+    memcpy(&id, place->name, sizeof id);
+    if (place->most_blocks == 0) return nccl->init_rank(comm, place->size, id, place->rank);
+    ups_nccl_config config = {.size = sizeof config,
+                              .magic = UPS_NCCL_MAGIC,
+                              .version = UPS_NCCL_CONFIG_VERSION,
+                              .blocking = UPS_NCCL_UNSAID,
+                              .cluster = UPS_NCCL_UNSAID,
+                              .least_blocks = UPS_NCCL_UNSAID,
+                              .most_blocks = place->most_blocks,
+                              .split_share = UPS_NCCL_UNSAID};
+    return nccl->init_rank_config(comm, place->size, id, place->rank, &config);
+}
+
+static ups_status join(ups_device *device, const ups_peers_place *place, ups_peers **peers, ups_error *error) {
+    const ups_nccl *nccl;
     UPS_TRY(ups_nccl_load(&nccl, error));
     ups_peers *joined = calloc(1, sizeof *joined);
     if (!joined) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     joined->nccl = nccl;
-    memcpy(&id, name, sizeof id);
     joined->unfinished = true;
-    ups_status status = check(nccl, nccl->init_rank(&joined->comm, size, id, rank), "joining the cards", error);
+    ups_status status = check(nccl, init_rank(nccl, place, &joined->comm), "joining the cards", error);
     if (status == UPS_OK) status = open_stream(joined, error); /* after what the others wait in */
     if (status == UPS_OK)
         *peers = joined;

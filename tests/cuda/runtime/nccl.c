@@ -4,7 +4,7 @@
  * real ones would hang.
  *
  * EMULATED_NCCL=missing: the library is not there; duplicate: it refuses to join, as it does where two processes have
- * one card. */
+ * one card; blocks: it wants to be told of five. */
 #include "model/cuda/libraries/nccl.h"
 #include "tests/cuda/runtime/runtime.h"
 #include <fcntl.h>
@@ -93,6 +93,23 @@ static int init_rank(void **made, int ranks, ups_nccl_id id, int rank) {
     if (!met) simt_fail(NULL, "NCCL: another rank did not join");
     *made = comm;
     return UPS_NCCL_OK;
+}
+
+/* Refuses what the library does, and with EMULATED_NCCL=blocks any other number of them than five. */
+static int init_rank_config(void **made, int ranks, ups_nccl_id id, int rank, ups_nccl_config *config) {
+    const char *says = getenv("EMULATED_NCCL");
+    const int others[] = {config->blocking, config->cluster, config->least_blocks};
+    bool right = config->size == sizeof *config && config->magic == UPS_NCCL_MAGIC && config->version >= 21700;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) right = right && others[i] == UPS_NCCL_UNSAID;
+    if (!right || config->network || config->most_blocks < 1 || config->most_blocks > 64) {
+        refused = "Invalid config attributes";
+        return INVALID_ARGUMENT;
+    }
+    if (says && strcmp(says, "blocks") == 0) {
+        refused = "Other numbers of blocks than five are refused here";
+        if (config->most_blocks != 5) return INVALID_ARGUMENT;
+    }
+    return init_rank(made, ranks, id, rank);
 }
 
 static size_t size_of(int type) {
@@ -255,6 +272,7 @@ ups_status ups_nccl_load(const ups_nccl **nccl, ups_error *failure) {
     static const ups_nccl library = {.version = version,
                                      .unique_id = unique_id,
                                      .init_rank = init_rank,
+                                     .init_rank_config = init_rank_config,
                                      .all_reduce = all_reduce,
                                      .reduce = reduce,
                                      .broadcast = broadcast,

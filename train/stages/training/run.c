@@ -128,6 +128,7 @@ static ups_status allocate(ups_stage_training *t, ups_error *error) {
                                            .reproducible = t->config->ranks.reproducible,
                                            .path = t->config->ranks.gradients,
                                            .bucket = t->config->ranks.bucket,
+                                           .most_blocks = t->config->ranks.blocks,
                                            .shares = own.of};
     return ups_exchange_open(&exchange, &t->exchange, error);
 }
