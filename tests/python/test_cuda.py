@@ -449,6 +449,8 @@ def test_nccl_is_told_how_many_of_a_cards_blocks_it_may_take(runs):
     shutil.rmtree(runs.path("run"))
     done = together(runs, 2, shared_by(2), *asked[:-1], "ranks.blocks=6", EMULATED_NCCL="blocks")
     assert done.returncode != 0 and "Other numbers of blocks than five" in done.stderr, done.stderr
+    done = together(runs, 2, shared_by(2), *asked, EMULATED_NCCL="old")
+    assert done.returncode != 0 and re.search(r"rank 0 cannot take part: NCCL takes a bound of its blocks \(ranks.blocks\) since 2.17", done.stderr), done.stderr
     shutil.rmtree(runs.path("run"), ignore_errors=True)
 
 

@@ -154,7 +154,8 @@ static void make_name_unique(survey *s, family *made) {
     }
 }
 
-/* Tokens of points that lie anywhere, at most; attention over all of them costs the square. */
+/* Tokens of points that lie anywhere, at most, but where they are more than 64 points each even so; attention over all
+ * of them costs the square. */
 enum { MOST_OWN_LEAVES = 1024, MOST_SHARED_LEAVES = 512 };
 
 /* Patches of several points where the grid allows, by docs/performance.md: smooth lines of 64 tokens or more, planes of
@@ -456,8 +457,8 @@ static bool is_of_grid(const survey *s) {
     return !s->told || json_is_string(json_object_get(json_object_get(s->told, "model"), "tokens"));
 }
 
-/* A batch holds one task: as many batches a step as there are tasks, up to a few. Batches are small, the more so the
- * more tokens a window has: many steps win, over losses of rollouts too. */
+/* A batch holds one task: as many batches a step as there are tasks, up to a few. Batches are small, the more so in
+ * planes, volumes and on points: many steps win, over losses of rollouts too. */
 static void add_operator(const survey *s, ups_yaml *root, const model_size *size) {
     enum { MOST_BATCHES = 8, LINE_BATCH = 8, PLANE_BATCH = 4 };
     ups_arena *arena = s->arena;
@@ -466,7 +467,8 @@ static void add_operator(const survey *s, ups_yaml *root, const model_size *size
     for (const family *f = s->families; f < s->families + s->count; f++) {
         if (f->shape.dims > 1 || f->scattered) batch = PLANE_BATCH;
     }
-    set_number(arena, stage, "steps", any_grid(s) ? size->steps : size->steps / 2); /* attention makes them dear */
+    const bool dear = !any_grid(s) && any_within(s, 2 * FEW, INT64_MAX); /* attention over many */
+    set_number(arena, stage, "steps", dear ? size->steps / 2 : size->steps);
     set_number(arena, stage, "batch_size", batch);
     set_number(arena, stage, "accumulation", s->count < MOST_BATCHES ? s->count : MOST_BATCHES);
     if (!is_of_grid(s)) return;
@@ -594,10 +596,10 @@ int ups_cmd_config_init(int argc, char **argv) {
         .details =
             "Files of one family become one task: the same layout, fields, grid and frames, names that differ in\n"
             "numbers alone. Long runs, and runs of different lengths, are cut into segments. Patches are chosen\n"
-            "from the grid, the core from how many tokens they make, sizes of the model from the amount of data.\n"
-            "For files of your own, --layout says what they hold. With --from the model begins as another one, of "
-            "which\n"
-            "it has the sizes; tasks of the same name go on as they were there, with their patches.\n\n"
+            "from the grid or the number of points, the core from how many tokens they make, sizes of the model\n"
+            "from the amount of data. For files of your own, --layout says what they hold. With --from the model\n"
+            "begins as another one, of which it has the sizes; tasks of the same name go on as they were there,\n"
+            "with their patches.\n\n"
             "Examples:\n"
             "  ups config init data/*.hdf5 -o run.yaml\n"
             "  ups train run.yaml\n"

@@ -18,7 +18,6 @@ enum {
 
 /* As large as a bound of scores may be: the smallest P is then e^-60, which float32 and bf16 have. */
 static const float largest_bound = 30.0f;
-static const float log2_e = 1.442695041f;
 
 /* Sizes padded to blocks of tiles. */
 typedef struct padded {
@@ -206,9 +205,12 @@ static void load_rows(const heads *h, const ups_tensor *tensor, int64_t offset, 
     }
 }
 
-/* 2^x, x below 128: 2^n 2^r, a polynomial of degree four in r (relative error 3e-6: below what bf16 keeps). */
-static inline __m512 power_of_two(__m512 x) {
-    __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), r = _mm512_sub_ps(x, n);
+/* e^x, x below 88: 2^n 2^r, a polynomial of degree four in r (relative error 3e-6 where x is small, and 1e-5 at -60:
+ * below what bf16 keeps). */
+static inline __m512 exponential(__m512 x) {
+    const __m512 scaled = _mm512_mul_ps(x, _mm512_set1_ps(1.442695041f));
+    const __m512 n = _mm512_roundscale_ps(scaled, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __m512 r = _mm512_sub_ps(scaled, n);
     __m512 p = _mm512_set1_ps(0.0095701f);
     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.05591786f));
     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.24024745f));
@@ -243,10 +245,10 @@ static float largest_score(const float *row, int64_t keys) {
 /* A row of scores to exp(score - shift) in bf16, zero beyond `keys`; returns `total` and their sum. */
 static __m512 exponentials(const float *row, int64_t keys, int64_t padded_keys, float shift, uint16_t *to,
                            __m512 total) {
-    const __m512 scale = _mm512_set1_ps(log2_e), less = _mm512_set1_ps(shift * log2_e);
+    const __m512 less = _mm512_set1_ps(shift);
     for (int64_t j = 0; j < padded_keys; j += BLOCK) {
-        __m512 low = power_of_two(_mm512_fmsub_ps(_mm512_load_ps(row + j), scale, less));
-        __m512 high = power_of_two(_mm512_fmsub_ps(_mm512_load_ps(row + j + TILE), scale, less));
+        __m512 low = exponential(_mm512_sub_ps(_mm512_load_ps(row + j), less));
+        __m512 high = exponential(_mm512_sub_ps(_mm512_load_ps(row + j + TILE), less));
         if (keys - j < BLOCK) {
             low = _mm512_maskz_mov_ps(lanes(keys - j), low);
             high = _mm512_maskz_mov_ps(lanes(keys - j - TILE), high);
@@ -322,7 +324,7 @@ void ups_amx_head_forward(const ups_op_call *call, const heads *h, int64_t item,
     _tile_release();
 }
 
-/* The sum of dO O of each query of a block, and its log-sum-exp to base two; beyond the last query what makes P zero.
+/* The sum of dO O of each query of a block, and its log-sum-exp; beyond the last query what makes P zero.
  */
 static void query_statistics(const ups_op_call *call, const heads *h, const head_place *at, int64_t first,
                              float *weighted, float *lse) {
@@ -330,7 +332,7 @@ static void query_statistics(const ups_op_call *call, const heads *h, const head
     for (int64_t r = 0; r < QUERIES; r++) {
         bool inside = first + r < h->queries;
         weighted[r] = 0.0f;
-        lse[r] = inside ? at->lse[first + r] * log2_e : 1e30f;
+        lse[r] = inside ? at->lse[first + r] : 1e30f;
         if (!inside) continue;
         int64_t offset = at->out + (first + r) * features;
         const uint16_t *y = (const uint16_t *)call->output.data + offset;
@@ -357,9 +359,8 @@ static void scores_backward(int64_t steps, int64_t inside, const float *lse, con
                 __m512 probability[2], gradient[2];
                 for (int half = 0; half < 2; half++) {
                     int64_t column = panel * BLOCK + half * TILE, element = row + half * TILE;
-                    __m512 x = _mm512_fmsub_ps(_mm512_load_ps(s->s + element), _mm512_set1_ps(log2_e),
-                                               _mm512_loadu_ps(lse + column));
-                    probability[half] = _mm512_maskz_mov_ps(mask, power_of_two(x));
+                    __m512 x = _mm512_sub_ps(_mm512_load_ps(s->s + element), _mm512_loadu_ps(lse + column));
+                    probability[half] = _mm512_maskz_mov_ps(mask, exponential(x));
                     __m512 difference =
                         _mm512_sub_ps(_mm512_load_ps(s->dp + element), _mm512_loadu_ps(weighted + column));
                     gradient[half] = _mm512_mul_ps(probability[half], difference);

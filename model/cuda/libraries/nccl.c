@@ -32,7 +32,7 @@ static void load(void) {
     *(void **)&library.version = find(file, "ncclGetVersion");
     *(void **)&library.unique_id = find(file, "ncclGetUniqueId");
     *(void **)&library.init_rank = find(file, "ncclCommInitRank");
-    *(void **)&library.init_rank_config = find(file, "ncclCommInitRankConfig");
+    *(void **)&library.init_rank_config = dlsym(file, "ncclCommInitRankConfig");
     *(void **)&library.all_reduce = find(file, "ncclAllReduce");
     *(void **)&library.reduce = find(file, "ncclReduce");
     *(void **)&library.broadcast = find(file, "ncclBroadcast");

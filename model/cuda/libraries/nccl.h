@@ -23,13 +23,14 @@ typedef struct ups_nccl_config {
     int magic, version;
     int blocking, cluster, least_blocks, most_blocks;
     const char *network;
-    int split_share;
+    int split_share, traffic_class; /* what 2.26 reads where earlier ones have padding */
 } ups_nccl_config;
 
 typedef struct ups_nccl {
     int (*version)(int *version); /* 22707: 2.27.7 */
     int (*unique_id)(ups_nccl_id *id);
     int (*init_rank)(void **comm, int ranks, ups_nccl_id id, int rank);
+    /* NULL before version 2.14; knows blocks since UPS_NCCL_CONFIG_VERSION */
     int (*init_rank_config)(void **comm, int ranks, ups_nccl_id id, int rank, ups_nccl_config *config);
     int (*all_reduce)(const void *from, void *to, size_t count, int type, int operation, void *comm,
                       cudaStream_t stream);

@@ -53,10 +53,14 @@ static void leave(ups_device *device, ups_peers *peers) {
 }
 
 /* All is left to the library but how many of its blocks run at once. */
-static int init_rank(const ups_nccl *nccl, const ups_peers_place *place, void **comm) {
+static ups_status init_rank(const ups_nccl *nccl, const ups_peers_place *place, void **comm, ups_error *error) {
+    static const char doing[] = "joining the cards";
     ups_nccl_id id;
+    int version = 0;
     memcpy(&id, place->name, sizeof id);
-    if (place->most_blocks == 0) return nccl->init_rank(comm, place->size, id, place->rank);
+    if (place->most_blocks == 0) return check(nccl, nccl->init_rank(comm, place->size, id, place->rank), doing, error);
+    if (nccl->version(&version) != UPS_NCCL_OK || version < UPS_NCCL_CONFIG_VERSION || !nccl->init_rank_config)
+        return ups_fail(error, UPS_ERR_UNSUPPORTED, "NCCL takes a bound of its blocks (ranks.blocks) since 2.17");
     ups_nccl_config config = {.size = sizeof config,
                               .magic = UPS_NCCL_MAGIC,
                               .version = UPS_NCCL_CONFIG_VERSION,
@@ -64,8 +68,9 @@ static int init_rank(const ups_nccl *nccl, const ups_peers_place *place, void **
                               .cluster = UPS_NCCL_UNSAID,
                               .least_blocks = UPS_NCCL_UNSAID,
                               .most_blocks = place->most_blocks,
-                              .split_share = UPS_NCCL_UNSAID};
-    return nccl->init_rank_config(comm, place->size, id, place->rank, &config);
+                              .split_share = UPS_NCCL_UNSAID,
+                              .traffic_class = UPS_NCCL_UNSAID};
+    return check(nccl, nccl->init_rank_config(comm, place->size, id, place->rank, &config), doing, error);
 }
 
 static ups_status join(ups_device *device, const ups_peers_place *place, ups_peers **peers, ups_error *error) {
@@ -75,7 +80,7 @@ static ups_status join(ups_device *device, const ups_peers_place *place, ups_pee
     if (!joined) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     joined->nccl = nccl;
     joined->unfinished = true;
-    ups_status status = check(nccl, init_rank(nccl, place, &joined->comm), "joining the cards", error);
+    ups_status status = init_rank(nccl, place, &joined->comm, error);
     if (status == UPS_OK) status = open_stream(joined, error); /* after what the others wait in */
     if (status == UPS_OK)
         *peers = joined;

@@ -4,7 +4,8 @@
  * real ones would hang.
  *
  * EMULATED_NCCL=missing: the library is not there; duplicate: it refuses to join, as it does where two processes have
- * one card; blocks: it wants to be told of five. */
+ * one card; blocks: it wants to be told of five; old: it says that
+ * it is 2.16, which takes no bound of them. */
 #include "model/cuda/libraries/nccl.h"
 #include "tests/cuda/runtime/runtime.h"
 #include <fcntl.h>
@@ -50,7 +51,8 @@ typedef struct exchange {
 static const char *refused = "";
 
 static int version(int *number) {
-    *number = 22707;
+    const char *says = getenv("EMULATED_NCCL");
+    *number = says && strcmp(says, "old") == 0 ? 21605 : 22707;
     return UPS_NCCL_OK;
 }
 
@@ -98,7 +100,8 @@ static int init_rank(void **made, int ranks, ups_nccl_id id, int rank) {
 /* Refuses what the library does, and with EMULATED_NCCL=blocks any other number of them than five. */
 static int init_rank_config(void **made, int ranks, ups_nccl_id id, int rank, ups_nccl_config *config) {
     const char *says = getenv("EMULATED_NCCL");
-    const int others[] = {config->blocking, config->cluster, config->least_blocks};
+    const int others[] = {config->blocking, config->cluster, config->least_blocks, config->split_share,
+                          config->traffic_class};
     bool right = config->size == sizeof *config && config->magic == UPS_NCCL_MAGIC && config->version >= 21700;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) right = right && others[i] == UPS_NCCL_UNSAID;
     if (!right || config->network || config->most_blocks < 1 || config->most_blocks > 64) {
