@@ -248,6 +248,39 @@ CLAIM(operands_are_rounded_to_tf32_on_the_emulated_card_and_never_on_the_cpu) {
     assert_true(found > 0);
 }
 
+/* Of a single key, which weighs 1 whatever its score is: y and dv are v and dy. Scores are some millions, of which a
+ * product that is rounded on its way to the exponential would leave a part of 1. */
+CLAIM(attention_to_one_key_hands_its_value_on_however_large_the_score_is) {
+    enum { SAMPLES = 40, WIDTH = 32, FEATURES = 2 * WIDTH };
+    static const operand gain = {.kind = VECTOR, .shape = UPS_SHAPE(WIDTH), .spread = 1000.0f};
+    static const op_case one = {
+        .name = "attention to one key",
+        .kind = UPS_OP_ATTENTION,
+        .attributes = {.heads = 2, .epsilon = 1e-6f},
+        .input_count = 4,
+        .inputs = {{.kind = COMPUTE, .shape = UPS_SHAPE(SAMPLES, 1, 3 * FEATURES)}, {.kind = ABSENT}, gain, gain},
+        .output = {.kind = COMPUTE, .shape = UPS_SHAPE(SAMPLES, 1, FEATURES)},
+        .saved = {UPS_SHAPE(SAMPLES, 2, 1), UPS_SHAPE(SAMPLES, 2, 2)}};
+    if (!on_cpu()) skip();
+    for (int k = 0; k < COMPUTES; k++) {
+        static double y[SAMPLES * FEATURES], dx[3 * SAMPLES * FEATURES];
+        fixture f;
+        if (!fixture_create(&f, &one, computes[k])) continue;
+        run_forward(&f);
+        download(&f.call.output, y);
+        prepare_backward_call(&f);
+        give_gradient(&f, 0, 90);
+        run_backward(&f);
+        download(&f.gradients[0].tensor, dx);
+        for (int i = 0; i < SAMPLES * FEATURES; i++) {
+            const int v = i / FEATURES * 3 * FEATURES + 2 * FEATURES + i % FEATURES;
+            assert_true(fabs(y[i] - f.inputs[0].values[v]) <= 0.01 * fabs(f.inputs[0].values[v]));
+            assert_true(fabs(dx[v] - f.output_gradient.values[i]) <= 0.01 * fabs(f.output_gradient.values[i]));
+        }
+        fixture_destroy(&f);
+    }
+}
+
 CLAIM(every_kind_of_the_list_has_a_case) {
     for (int kind = 0; kind < UPS_OP_COUNT; kind++) {
         bool found = false;
