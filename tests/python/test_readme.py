@@ -73,6 +73,7 @@ NOT_RUN = {
     "tools/install_dependencies cuda": "installs 1.4 GB",
     "ups train CONFIG --plan --device cuda --memory 80": "needs the CUDA module, which not every build has; test_cuda.py runs it",
     "tests/run build/release -R '^cuda'": "runs tests, of which this is one",
+    "tests/bench/varying_meshes.py UPS meshes.h5 --seeds 1000:1100": "solves on a hundred meshes, for a benchmark",
     "tools/package FOLDER": "builds the tree once more; .ci/run packs it and runs what was packed",
     "tools/wheel FOLDER": "builds the tree once more; .ci/run makes one and installs it",
     "tools/deb FOLDER": "packs the tree that is tested; .ci/run makes one and unpacks it",
