@@ -252,8 +252,8 @@ CLAIM(operands_are_rounded_to_tf32_on_the_emulated_card_and_never_on_the_cpu) {
  * product that is rounded on its way to the exponential would leave a part of 1. */
 CLAIM(attention_to_one_key_hands_its_value_on_however_large_the_score_is) {
     enum { SAMPLES = 40, WIDTH = 32, FEATURES = 2 * WIDTH };
-    static const operand gain = {.kind = VECTOR, .shape = UPS_SHAPE(WIDTH), .spread = 1000.0f};
-    static const op_case one = {
+    const operand gain = {.kind = VECTOR, .shape = UPS_SHAPE(WIDTH), .spread = 1000.0f};
+    const op_case one = {
         .name = "attention to one key",
         .kind = UPS_OP_ATTENTION,
         .attributes = {.heads = 2, .epsilon = 1e-6f},
