@@ -41,8 +41,7 @@ def main():
                 parts["points"].append(points[kept])
                 parts["u"].append(fields["u"][i][:, kept])
                 for name in ("vx", "vy"):
-                    field = fields[name]
-                    parts[name].append((field if field.ndim == 1 else field[i])[kept])
+                    parts[name].append(fields[name][i][kept])
             path.unlink()
     with h5py.File(told.file, "w") as f:
         f["t"] = t

@@ -324,8 +324,7 @@ void ups_amx_head_forward(const ups_op_call *call, const heads *h, int64_t item,
     _tile_release();
 }
 
-/* The sum of dO O of each query of a block, and its log-sum-exp; beyond the last query what makes P zero.
- */
+/* The sum of dO O of each query of a block, and its log-sum-exp; beyond the last query what makes P zero. */
 static void query_statistics(const ups_op_call *call, const heads *h, const head_place *at, int64_t first,
                              float *weighted, float *lse) {
     int64_t features = h->count * h->width;
