@@ -1,81 +1,84 @@
 /* Attention by head: softmax(q k^T / sqrt d + bias) v, with q and k RMS-normalised a head first where there are gains
  * (QK norm, arXiv 2302.05442), and rotated by their places where there are angles (arXiv 2104.09864).
  *
- * One thread takes one head of one sample, window after window: it converts k and v into float32 scratch in the layouts
- * the products below want, then passes over the queries a block at a time, so that scores never leave the cache.
- * Forward keeps the log-sum-exp of each row of scores; backward makes the probabilities again from it (FlashAttention,
- * arXiv 2205.14135, section 3.1): P = exp(S - lse)   dV = P^T dO   dP = dO V^T   dS = P (dP - rowsum(P dP))   dQ = dS K
- * dK = dS^T Q Rows and columns of the scratch are padded to whole vectors, with zeros. */
+ * One thread takes one head of one sample, window after window: it reads k and v into float32 scratch, then passes over
+ * the queries a block at a time, and for each block over the keys a chunk at a time, so that scores stay in the
+ * first-level cache. Scores lie transposed, (keys, QUERIES): a vector holds those of neighbouring queries, whose
+ * largest scores, sums and exponentials are found lane by lane. A chunk whose scores are larger than those before makes
+ * what was summed of these smaller (FlashAttention, arXiv 2205.14135). Forward keeps the log-sum-exp of each row of
+ * scores; backward makes the probabilities again from it: P = exp(S - lse)   dV = P^T dO   dP = dO V^T   dS = P (dP -
+ * rowsum(dO O))   dQ = dS K   dK = dS^T Q */
 #include "model/cpu/attention.h"
 #include "model/cpu/product.h"
 
-enum { QUERIES = 48 /* a block: whole tiles in every instruction set */ };
-
-/* k and v transposed lie in panels as wide as a tile of scores. */
-static inline int64_t panel_keys(const heads *h) {
-    return ups_div_up(h->padded_keys, UPS_TILE_COLUMNS) * UPS_TILE_COLUMNS;
-}
-
-/* Rows of scores are an odd number of cache lines apart: read by columns, as backward does, they would otherwise share
- * a few sets of the first-level cache. */
-static inline int64_t score_stride(const heads *h) {
-    return (h->padded_keys / UPS_LANES | 1) * UPS_LANES;
-}
+enum {
+    QUERIES = 48, /* a block: whole tiles in every instruction set */
+    KEYS = 96,    /* a chunk: scores and their gradients take 18 KiB each */
+    AHEAD = 8,    /* rows of a head lie far apart, so that processors do not see which come next */
+};
 
 /* The head among so many tokens, those of a window. */
 static inline heads narrowed(const heads *all, int64_t tokens) {
     heads h = *all;
     h.queries = h.keys = tokens;
-    h.padded_keys = ups_div_up(tokens, UPS_LANES) * UPS_LANES;
     return h;
 }
 
-static inline heads largest_window(const heads *h) {
-    return h->windows.dims > 0 ? narrowed(h, h->windows.most) : *h;
-}
-
-/* One thread's scratch for the largest window. k, v: (padded keys, padded width); *_t transposed, in panels; blocks of
- * queries: (QUERIES, padded width or score_stride). */
+/* One thread's scratch for the largest window. */
 typedef struct scratch {
-    float *k, *k_t, *v, *v_t, *dk, *dv;
-    float *q, *out, *d_out, *dq, *p, *dp, *row;
-    float *bias;           /* of the head, (offsets) */
-    int32_t *token, *code; /* of the window */
+    float *k, *v, *dk, *dv;              /* (keys, padded width) */
+    float *q, *d_out, *rows, *turned;    /* (QUERIES, padded width) */
+    float *q_t, *d_out_t, *out_t;        /* (padded width, QUERIES) */
+    float *s, *ds;                       /* (KEYS, QUERIES): scores, then probabilities, and gradients */
+    float *shift, *sum, *weighted, *row; /* (QUERIES) each; (2, padded width) */
+    float *bias;                         /* of the head, (offsets) */
+    int32_t *token, *code;               /* of the window */
 } scratch;
 
 static inline int64_t listed(const heads *h) {
     return ups_div_up(h->keys > h->queries ? h->keys : h->queries, UPS_LANES) * UPS_LANES;
 }
 
-static size_t scratch_bytes(const heads *all) {
-    const heads largest = largest_window(all), *const h = &largest;
-    int64_t lists = 2 * listed(h) + ups_div_up(h->windows.offsets, UPS_LANES) * UPS_LANES;
-    return sizeof(float) * (size_t)((4 * h->padded_keys + 2 * panel_keys(h) + 4 * QUERIES + 2) * h->padded_width +
-                                    2 * QUERIES * score_stride(h) + lists);
+/* Lays scratch out from `memory` on; returns how many elements it takes. Each array begins at a cache line. */
+static int64_t lay_out(const heads *all, float *memory, scratch *s) {
+    const heads h = all->windows.dims > 0 ? narrowed(all, all->windows.most) : *all;
+    const int64_t of_keys = h.keys * h.padded_width + UPS_VECTOR, of_queries = QUERIES * h.padded_width + UPS_VECTOR;
+    const struct {
+        float **array;
+        int64_t elements;
+    } arrays[] = {
+        {&s->k, of_keys},
+        {&s->v, of_keys},
+        {&s->dk, of_keys},
+        {&s->dv, of_keys},
+        {&s->q, of_queries},
+        {&s->d_out, of_queries},
+        {&s->rows, of_queries},
+        {&s->turned, of_queries},
+        {&s->q_t, of_queries},
+        {&s->d_out_t, of_queries},
+        {&s->out_t, of_queries},
+        {&s->s, KEYS * QUERIES},
+        {&s->ds, KEYS * QUERIES},
+        {&s->shift, QUERIES},
+        {&s->sum, QUERIES},
+        {&s->weighted, QUERIES},
+        {&s->row, 2 * h.padded_width},
+        {&s->bias, h.windows.offsets},
+    };
+    int64_t at = 0;
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
+        *arrays[i].array = memory ? memory + at : NULL;
+        at += ups_div_up(arrays[i].elements, UPS_LANES) * UPS_LANES;
+    }
+    s->token = memory ? (int32_t *)(memory + at) : NULL;
+    s->code = memory ? s->token + listed(&h) : NULL;
+    return at + 2 * listed(&h);
 }
 
-static scratch scratch_of(void *memory, const heads *all) {
-    const heads largest = largest_window(all), *const h = &largest;
-    int64_t key_block = h->padded_keys * h->padded_width, query_block = QUERIES * h->padded_width;
-    float *at = memory;
+static size_t scratch_bytes(const heads *h) {
     scratch s;
-    s.k = at;
-    s.v = s.k + key_block;
-    s.dk = s.v + key_block;
-    s.dv = s.dk + key_block;
-    s.k_t = s.dv + key_block;
-    s.v_t = s.k_t + panel_keys(h) * h->padded_width;
-    s.q = s.v_t + panel_keys(h) * h->padded_width;
-    s.out = s.q + query_block;
-    s.d_out = s.out + query_block;
-    s.dq = s.d_out + query_block;
-    s.p = s.dq + query_block;
-    s.dp = s.p + QUERIES * score_stride(h);
-    s.row = s.dp + QUERIES * score_stride(h);
-    s.bias = s.row + 2 * h->padded_width;
-    s.token = (int32_t *)(s.bias + ups_div_up(h->windows.offsets, UPS_LANES) * UPS_LANES);
-    s.code = s.token + listed(h);
-    return s;
+    return sizeof(float) * (size_t)lay_out(h, NULL, &s);
 }
 
 /* What is done to rows of a head while they are read: q and k have all of it, v and gradients none. */
@@ -87,79 +90,131 @@ typedef struct treatment {
 } treatment;
 static const treatment as_it_is = {.factor = 1.0f};
 
-/* `rows` rows of one head, those of `token`, into `to`; rows up to `padded_rows` are zero. */
-static void load_head(const heads *h, const ups_tensor *from, int64_t offset, int64_t stride, const int32_t *token,
-                      int64_t rows, int64_t padded_rows, const treatment *t, float *to) {
-    for (int64_t r = 0; r < padded_rows; r++, to += h->padded_width) {
-        if (r >= rows) {
-            memset(to, 0, (size_t)h->padded_width * sizeof(float));
-            continue;
+/* to = from * scale * gain, pairs (i, d/2 + i) turned by angles whose cosines and sines are given, or back by them. A
+ * row is stored as whole vectors: up to one behind its width is written. Halves of a row overlap as vectors do, so that
+ * what is read must not have been written just before. */
+static inline void turn_row(const heads *h, const float *from, float scale, const float *gain, const float *angles,
+                            bool back, float *to) {
+    const int64_t half = h->width / 2;
+    f32v_store(to + h->padded_width - UPS_VECTOR, (f32v){0});
+    for (int side = 0; side < 2; side++, from += half, to += half, gain = gain ? gain + half : NULL) {
+        const int64_t other = side == 0 ? half : -half;
+        const float *cosines = angles, *sines = angles + half;
+        const float direction = (side == 0) == back ? scale : -scale;
+        for (int64_t i = 0; i < half; i += UPS_VECTOR) {
+            const int64_t count = half - i;
+            f32v a = f32v_load_first(from + i, count), b = f32v_load_first(from + i + other, count);
+            if (gain) {
+                a *= f32v_load_first(gain + i, count);
+                b *= f32v_load_first(gain + i + other, count);
+            }
+            f32v_store(to + i, a * (f32v_load_first(cosines + i, count) * scale) +
+                                   b * (f32v_load_first(sines + i, count) * direction));
         }
-        load_row(from, offset + token[r] * stride, h, to);
+    }
+}
+
+/* `rows` rows of one head, those of `token`, into `to`, which has room for a vector behind them. */
+static void load_head(const heads *h, const ups_tensor *from, int64_t offset, int64_t stride, const int32_t *token,
+                      int64_t rows, const treatment *t, float *row, float *to) {
+    const size_t size = ups_dtype_size(from->dtype), bytes = (size_t)h->width * size;
+    for (int64_t r = 0; r < rows; r++, to += h->padded_width) {
+        const char *next =
+            (const char *)from->data + (size_t)(offset + token[ups_min(r + AHEAD, rows - 1)] * stride) * size;
+        for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(next + line);
+        __builtin_prefetch(next + bytes - 1);
+        const float *x = ups_row_read(from, offset + token[r] * stride, h->width, row);
         float scale = t->factor;
         if (t->gain) {
-            float *rms = t->rms ? t->rms + token[r] * h->count : NULL, inverse = t->keep ? inverse_rms(h, to) : *rms;
+            float *rms = t->rms ? t->rms + token[r] * h->count : NULL, inverse = t->keep ? inverse_rms(h, x) : *rms;
             if (t->keep && rms) *rms = inverse;
             scale *= inverse;
-            for (int64_t i = 0; i < h->width; i += UPS_VECTOR) {
-                f32v_store(to + i, f32v_load(to + i) * scale * f32v_load_first(t->gain + i, h->width - i));
+        }
+        if (t->rotated && h->rotary) {
+            turn_row(h, x, scale, t->gain, h->rotary + token[r] * h->width, false, to);
+            continue;
+        }
+        for (int64_t i = 0; i < h->padded_width; i += UPS_VECTOR) {
+            f32v value = f32v_load_first(x + i, h->width - i) * scale;
+            if (t->gain) value *= f32v_load_first(t->gain + i, h->width - i);
+            f32v_store(to + i, value);
+        }
+    }
+}
+
+/* A block of queries is worked on up to `columns`, whole vectors of them: the rows behind its last one are zero. */
+static int64_t whole_columns(const heads *h, int64_t rows, float *block) {
+    const int64_t columns = ups_div_up(rows, UPS_VECTOR) * UPS_VECTOR;
+    memset(block + rows * h->padded_width, 0, (size_t)((columns - rows) * h->padded_width) * sizeof(float));
+    return columns;
+}
+
+static void transpose(int64_t rows, int64_t columns, const float *from, int64_t from_stride, float *to,
+                      int64_t to_stride) {
+    for (int64_t i = 0; i < rows; i += 4) {
+        for (int64_t j = 0; j < columns; j += 4) {
+            ups_transpose_4x4(from + i * from_stride + j, from_stride, to + j * to_stride + i, to_stride);
+        }
+    }
+}
+
+/* to (keys, columns) = rows of keys or values times a block of queries or gradients, transposed. */
+static void score_product(const heads *h, int64_t keys, int64_t columns, const float *rows, const float *block,
+                          float *to) {
+    ups_product(keys, columns, h->width, rows, h->padded_width, 1, block, QUERIES, to, QUERIES, false);
+}
+
+/* to (padded width, columns) (+)= values or keys, transposed, times what lies as scores do. */
+static void mix(const heads *h, int64_t keys, int64_t columns, const float *rows, const float *scores, float *to,
+                bool accumulate) {
+    ups_product(h->padded_width, columns, keys, rows, 1, h->padded_width, scores, QUERIES, to, QUERIES, accumulate);
+}
+
+/* to (keys, padded width) (+)= what lies as scores do times rows of the block. */
+static void gather(const heads *h, int64_t keys, int64_t rows, const float *scores, const float *block, float *to,
+                   bool accumulate) {
+    ups_product(keys, h->padded_width, rows, scores, QUERIES, 1, block, h->padded_width, to, h->padded_width,
+                accumulate);
+}
+
+/* e^x for x of at most 88, what is below -55 taken for that; NaN stays NaN. 2^n 2^r by a polynomial of degree five, the
+ * best one for the relative error: below 3e-7. */
+static inline f32v exp_of(f32v x) {
+    const f32v lowest = (f32v){0} - 55.0f;
+    x = f32v_larger(lowest, x) * 1.442695041f;
+    const f32v shifted = x + 12582912.0f; /* 1.5 * 2^23: rounds to the nearest integer */
+    const f32v r = x - (shifted - 12582912.0f);
+    f32v p = r * 0.0013276472f + 0.00967554133f;
+    p = p * r + 0.0555071327f;
+    p = p * r + 0.240221197f;
+    p = p * r + 0.693146967f;
+    p = p * r + 1.0f;
+    return (f32v)((i32v)p + ((i32v)shifted << 23));
+}
+
+/* Scores of a chunk to exponentials, in place, less the largest score of each query so far, which `shift` keeps. What
+ * was summed of chunks before, exponentials in `sum` and values in out_t, is made smaller by as much as that has
+ * grown. */
+static void exponentials(const heads *h, int64_t keys, int64_t columns, bool first, const scratch *s) {
+    for (int64_t c = 0; c < columns; c += UPS_VECTOR) {
+        float *const scores = s->s + c, *const end = scores + keys * QUERIES;
+        f32v most = f32v_load(first ? scores : s->shift + c), total = {0};
+        for (const float *at = scores; at < end; at += QUERIES) most = f32v_larger(f32v_load(at), most);
+        for (float *at = scores; at < end; at += QUERIES) {
+            const f32v e = exp_of(f32v_load(at) - most);
+            f32v_store(at, e);
+            total += e;
+        }
+        if (!first) {
+            const f32v factor = exp_of(f32v_load(s->shift + c) - most);
+            total += f32v_load(s->sum + c) * factor;
+            for (float *at = s->out_t + c, *last = at + h->padded_width * QUERIES; at < last; at += QUERIES) {
+                f32v_store(at, f32v_load(at) * factor);
             }
-        } else if (scale != 1.0f) {
-            scale_row(h, scale, to);
         }
-        if (t->rotated && h->rotary) rotate_row(h, h->rotary + token[r] * h->width, false, to);
+        f32v_store(s->shift + c, most);
+        f32v_store(s->sum + c, total);
     }
-}
-
-/* Keys or values, transposed into panels: element (key, i) at to[(key / TILE_COLUMNS) * panel + i * TILE_COLUMNS + key
- * % TILE_COLUMNS]. */
-static void transpose(const heads *h, const float *restrict from, float *restrict to) {
-    int64_t panel = h->padded_width * UPS_TILE_COLUMNS;
-    for (int64_t key = 0; key < h->padded_keys; key += 4) {
-        float *column = to + key / UPS_TILE_COLUMNS * panel + key % UPS_TILE_COLUMNS;
-        for (int64_t i = 0; i < h->padded_width; i += 4) {
-            ups_transpose_4x4(from + key * h->padded_width + i, h->padded_width, column + i * UPS_TILE_COLUMNS,
-                              UPS_TILE_COLUMNS);
-        }
-    }
-}
-
-/* scores (rows, keys) = x (rows, width) times keys or values, transposed. */
-static void score_product(const heads *h, int64_t rows, const float *x, const float *transposed, float *scores) {
-    ups_product(rows, h->padded_keys, h->width, x, h->padded_width, 1, transposed, UPS_TILE_COLUMNS,
-                h->padded_width * UPS_TILE_COLUMNS, scores, score_stride(h), false);
-}
-
-/* to (rows, width) = scores (rows, keys) times keys or values. */
-static void mix(const heads *h, int64_t rows, const float *scores, const float *right, float *to) {
-    ups_product(rows, h->padded_width, h->keys, scores, score_stride(h), 1, right, h->padded_width, UPS_TILE_COLUMNS,
-                to, h->padded_width, false);
-}
-
-/* to (keys, width) (+)= scores (rows, keys), transposed, times x (rows, width). */
-static void gather(const heads *h, int64_t rows, const float *scores, const float *x, float *to, bool accumulate) {
-    ups_product(h->keys, h->padded_width, rows, scores, 1, score_stride(h), x, h->padded_width, UPS_TILE_COLUMNS, to,
-                h->padded_width, accumulate);
-}
-
-/* Behind the last key scores are to weigh nothing. */
-static void close_row(float *row, int64_t keys) {
-    for (; keys % UPS_LANES != 0; keys++) row[keys] = -INFINITY;
-}
-
-/* Scores to probabilities, in place; returns the log-sum-exp. */
-static float softmax_row(float *row, int64_t keys) {
-    close_row(row, keys);
-    f32v most = f32v_load(row), total = {0};
-    for (int64_t j = UPS_VECTOR; j < keys; j += UPS_VECTOR) most = f32v_larger(f32v_load(row + j), most);
-    const float largest = f32v_largest(most);
-    for (int64_t j = 0; j < keys; j += UPS_LANES) {
-        for (int i = 0; i < UPS_LANES; i++) row[j + i] = ups_exp(row[j + i] - largest);
-        for (int i = 0; i < UPS_LANES; i += UPS_VECTOR) total += f32v_load(row + j + i);
-    }
-    const float sum = f32v_sum(total), inverse = 1.0f / sum;
-    for (int64_t j = 0; j < keys; j += UPS_VECTOR) f32v_store(row + j, f32v_load(row + j) * inverse);
-    return largest + logf(sum);
 }
 
 /* The head's column of the bias. */
@@ -167,31 +222,50 @@ static void load_bias(const heads *h, int64_t head, float *to) {
     for (int64_t i = 0; h->bias && i < h->windows.offsets; i++) to[i] = h->bias[i * h->count + head];
 }
 
-static void add_bias(const heads *h, const scratch *s, int64_t query, float *restrict row) {
-    const float *from = s->bias + s->code[query] + h->windows.centre;
-    for (int64_t j = 0; j < h->keys; j++) row[j] += from[-s->code[j]];
+/* Of scores of a window's keys from `key` on and queries from `query` on. */
+static void add_bias(const heads *h, const scratch *s, int64_t key, int64_t keys, int64_t query, int64_t rows) {
+    for (int64_t j = 0; j < keys; j++) {
+        const float *from = s->bias + h->windows.centre - s->code[key + j];
+        float *to = s->s + j * QUERIES;
+        for (int64_t i = 0; i < rows; i++) to[i] += from[s->code[query + i]];
+    }
+}
+
+/* Gradients of the bias from those of the same scores. */
+static void gather_bias(const heads *h, const scratch *s, int64_t key, int64_t keys, int64_t query, int64_t rows,
+                        float *bias) {
+    for (int64_t j = 0; j < keys; j++) {
+        float *to = bias + h->windows.centre - s->code[key + j];
+        const float *from = s->ds + j * QUERIES;
+        for (int64_t i = 0; i < rows; i++) to[s->code[query + i]] += from[i];
+    }
 }
 
 static void window_forward(const ups_op_call *call, const heads *h, const head_place *at, const scratch *s) {
     const treatment of_q = {call->inputs[2].data, h->scale, at->q_rms, true, true};
     const treatment of_k = {call->inputs[3].data, 1.0f, at->k_rms, true, true};
-    int64_t features = h->count * h->width;
-    load_head(h, h->kv, at->k, h->k_stride, s->token, h->keys, h->padded_keys, &of_k, s->k);
-    load_head(h, h->kv, at->v, h->k_stride, s->token, h->keys, h->padded_keys, &as_it_is, s->v);
-    transpose(h, s->k, s->k_t);
+    const int64_t features = h->count * h->width;
+    load_head(h, h->kv, at->k, h->k_stride, s->token, h->keys, &of_k, s->row, s->k);
+    load_head(h, h->kv, at->v, h->k_stride, s->token, h->keys, &as_it_is, s->row, s->v);
     for (int64_t first = 0; first < h->queries; first += QUERIES) {
-        int64_t rows = ups_min(QUERIES, h->queries - first);
+        const int64_t rows = ups_min(QUERIES, h->queries - first);
         const int32_t *token = s->token + first;
-        load_head(h, h->q, at->q, h->q_stride, token, rows, rows, &of_q, s->q);
-        score_product(h, rows, s->q, s->k_t, s->p);
-        for (int64_t r = 0; r < rows; r++) {
-            if (h->bias) add_bias(h, s, first + r, s->p + r * score_stride(h));
-            float lse = softmax_row(s->p + r * score_stride(h), h->keys);
-            if (at->lse) at->lse[token[r]] = lse;
+        load_head(h, h->q, at->q, h->q_stride, token, rows, &of_q, s->row, s->q);
+        const int64_t columns = whole_columns(h, rows, s->q);
+        transpose(columns, h->padded_width, s->q, h->padded_width, s->q_t, QUERIES);
+        for (int64_t key = 0; key < h->keys; key += KEYS) {
+            const int64_t keys = ups_min(KEYS, h->keys - key), row = key * h->padded_width;
+            score_product(h, keys, columns, s->k + row, s->q_t, s->s);
+            if (h->bias) add_bias(h, s, key, keys, first, rows);
+            exponentials(h, keys, columns, key == 0, s);
+            mix(h, keys, columns, s->v + row, s->s, s->out_t, key > 0);
         }
-        mix(h, rows, s->p, s->v, s->out);
+        transpose(h->padded_width, columns, s->out_t, QUERIES, s->rows, h->padded_width);
         for (int64_t r = 0; r < rows; r++) {
-            store_row(&call->output, at->out + token[r] * features, h->width, s->out + r * h->padded_width, false);
+            float *out = s->rows + r * h->padded_width;
+            if (at->lse) at->lse[token[r]] = s->shift[r] + logf(s->sum[r]);
+            scale_row(h, 1.0f / s->sum[r], out);
+            store_row(&call->output, at->out + token[r] * features, h->width, out, false);
         }
     }
 }
@@ -202,7 +276,8 @@ static void list_all(const heads *h, const scratch *s) {
 }
 
 static void head_forward(const ups_op_call *call, const heads *h, int64_t item, void *memory) {
-    scratch s = scratch_of(memory, h);
+    scratch s;
+    lay_out(h, memory, &s);
     head_place at = place_of(call, h, item);
     load_bias(h, item % h->count, s.bias);
     if (h->windows.dims == 0) {
@@ -216,78 +291,100 @@ static void head_forward(const ups_op_call *call, const heads *h, int64_t item, 
     }
 }
 
-/* P and dS from scores and dP, in their places. */
-static void softmax_backward_row(float *p, float *dp, int64_t keys, float lse) {
-    f32v total = {0};
-    close_row(p, keys);
-    for (int64_t j = 0; j < keys; j += UPS_LANES) {
-        for (int i = 0; i < UPS_LANES; i++) p[j + i] = ups_exp(p[j + i] - lse);
-        for (int i = 0; i < UPS_LANES; i += UPS_VECTOR) total += f32v_load(p + j + i) * f32v_load(dp + j + i);
-    }
-    const float sum = f32v_sum(total);
-    for (int64_t j = 0; j < keys; j += UPS_VECTOR) {
-        f32v_store(dp + j, f32v_load(p + j) * (f32v_load(dp + j) - sum));
+/* Scores and dP of a chunk to P and dS, in their places. */
+static void scores_backward(int64_t keys, int64_t columns, const scratch *s) {
+    for (int64_t c = 0; c < columns; c += UPS_VECTOR) {
+        const f32v lse = f32v_load(s->shift + c), weighted = f32v_load(s->weighted + c);
+        float *p = s->s + c, *ds = s->ds + c;
+        for (const float *end = p + keys * QUERIES; p < end; p += QUERIES, ds += QUERIES) {
+            const f32v probability = exp_of(f32v_load(p) - lse);
+            f32v_store(p, probability);
+            f32v_store(ds, probability * (f32v_load(ds) - weighted));
+        }
     }
 }
 
-/* Gradients of the bias from those of a query's scores. */
-static void gather_bias(const heads *h, const scratch *s, int64_t query, const float *ds, float *bias) {
-    float *to = bias + s->code[query] + h->windows.centre;
-    for (int64_t j = 0; j < h->keys; j++) to[-s->code[j]] += ds[j];
+/* Rows of q or k whose gradients are in scratch, at most QUERIES, back through factor, rotation and norm, and to where
+ * they belong. */
+static void finish_rows(const heads *h, const ups_tensor *from, int64_t offset, int64_t stride, const int32_t *token,
+                        int64_t rows, const treatment *t, const ups_tensor *gradient, bool accumulate, float *dgain,
+                        const scratch *s, float *dy) {
+    for (int64_t r = 0; h->rotary && r < rows; r++) {
+        turn_row(h, dy + r * h->padded_width, t->factor, NULL, h->rotary + token[r] * h->width, true,
+                 s->turned + r * h->padded_width);
+    }
+    if (h->rotary) dy = s->turned;
+    for (int64_t r = 0; r < rows; r++, dy += h->padded_width) {
+        const int64_t at = offset + token[r] * stride;
+        if (!h->rotary && t->factor != 1.0f) scale_row(h, t->factor, dy);
+        if (h->normalised) rms_backward(h, from, at, t->rms[token[r] * h->count], t->gain, dgain, s->row, dy);
+        store_row(gradient, at, h->width, dy, accumulate);
+    }
 }
 
-/* Back through the rotation and the norm of a row of q or k, and to where it belongs. */
-static void finish_row(const heads *h, const ups_tensor *from, int64_t offset, int64_t token, const treatment *t,
-                       const ups_tensor *gradient, bool accumulate, float *dgain, float *row, float *dy) {
-    if (h->rotary) rotate_row(h, h->rotary + token * h->width, true, dy);
-    if (h->normalised) rms_backward(h, from, offset, t->rms[token * h->count], t->gain, dgain, row, dy);
-    store_row(gradient, offset, h->width, dy, accumulate);
+/* The log-sum-exp of a block's queries into `shift`, and the sums of dO O into `weighted`; zeros behind the last. */
+static void query_statistics(const ups_op_call *call, const heads *h, const head_place *at, const int32_t *token,
+                             int64_t rows, int64_t columns, const scratch *s) {
+    for (int64_t r = 0; r < columns; r++) {
+        s->shift[r] = s->weighted[r] = 0.0f;
+        if (r >= rows) continue;
+        f32v sum = {0};
+        load_row(&call->output, at->out + token[r] * h->count * h->width, h, s->row);
+        for (int64_t i = 0; i < h->padded_width; i += UPS_VECTOR) {
+            sum += f32v_load(s->row + i) * f32v_load(s->d_out + r * h->padded_width + i);
+        }
+        s->shift[r] = at->lse[token[r]];
+        s->weighted[r] = f32v_sum(sum);
+    }
 }
 
 static void window_backward(const ups_op_call *call, const heads *h, const head_place *at,
                             const head_gradients *gradients, const scratch *s) {
     const treatment of_q = {call->inputs[2].data, h->scale, at->q_rms, false, true};
     const treatment of_k = {call->inputs[3].data, 1.0f, at->k_rms, false, true};
-    int64_t features = h->count * h->width;
-    load_head(h, h->kv, at->k, h->k_stride, s->token, h->keys, h->padded_keys, &of_k, s->k);
-    load_head(h, h->kv, at->v, h->k_stride, s->token, h->keys, h->padded_keys, &as_it_is, s->v);
-    transpose(h, s->k, s->k_t);
-    transpose(h, s->v, s->v_t);
+    const int64_t features = h->count * h->width;
+    load_head(h, h->kv, at->k, h->k_stride, s->token, h->keys, &of_k, s->row, s->k);
+    load_head(h, h->kv, at->v, h->k_stride, s->token, h->keys, &as_it_is, s->row, s->v);
     for (int64_t first = 0; first < h->queries; first += QUERIES) {
-        int64_t rows = ups_min(QUERIES, h->queries - first);
+        const int64_t rows = ups_min(QUERIES, h->queries - first);
         const int32_t *token = s->token + first;
-        load_head(h, h->q, at->q, h->q_stride, token, rows, rows, &of_q, s->q);
-        load_head(h, &call->output_gradient, at->out, features, token, rows, rows, &as_it_is, s->d_out);
-        score_product(h, rows, s->q, s->k_t, s->p);
-        score_product(h, rows, s->d_out, s->v_t, s->dp);
-        for (int64_t r = 0; r < rows; r++) {
-            float *p = s->p + r * score_stride(h), *dp = s->dp + r * score_stride(h), lse = at->lse[token[r]];
-            if (h->bias) add_bias(h, s, first + r, p);
-            softmax_backward_row(p, dp, h->keys, lse);
-            if (gradients->bias) gather_bias(h, s, first + r, dp, gradients->bias);
+        load_head(h, h->q, at->q, h->q_stride, token, rows, &of_q, s->row, s->q);
+        load_head(h, &call->output_gradient, at->out, features, token, rows, &as_it_is, s->row, s->d_out);
+        const int64_t columns = whole_columns(h, rows, s->q);
+        whole_columns(h, rows, s->d_out);
+        query_statistics(call, h, at, token, rows, columns, s);
+        transpose(columns, h->padded_width, s->q, h->padded_width, s->q_t, QUERIES);
+        transpose(columns, h->padded_width, s->d_out, h->padded_width, s->d_out_t, QUERIES);
+        for (int64_t key = 0; key < h->keys; key += KEYS) {
+            const int64_t keys = ups_min(KEYS, h->keys - key), row = key * h->padded_width;
+            score_product(h, keys, columns, s->k + row, s->q_t, s->s);
+            score_product(h, keys, columns, s->v + row, s->d_out_t, s->ds);
+            if (h->bias) add_bias(h, s, key, keys, first, rows);
+            scores_backward(keys, columns, s);
+            if (gradients->bias) gather_bias(h, s, key, keys, first, rows, gradients->bias);
+            gather(h, keys, rows, s->s, s->d_out, s->dv + row, first > 0);
+            gather(h, keys, rows, s->ds, s->q, s->dk + row, first > 0);
+            mix(h, keys, columns, s->k + row, s->ds, s->out_t, key > 0);
         }
-        gather(h, rows, s->p, s->d_out, s->dv, first > 0);
-        gather(h, rows, s->dp, s->q, s->dk, first > 0);
-        mix(h, rows, s->dp, s->k, s->dq);
-        for (int64_t r = 0; r < rows; r++) {
-            float *dq = s->dq + r * h->padded_width;
-            scale_row(h, h->scale, dq);
-            finish_row(h, h->q, at->q + token[r] * h->q_stride, token[r], &of_q, gradients->q, gradients->accumulate_q,
-                       gradients->gain_q, s->row, dq);
-        }
+        transpose(h->padded_width, columns, s->out_t, QUERIES, s->rows, h->padded_width);
+        finish_rows(h, h->q, at->q, h->q_stride, token, rows, &of_q, gradients->q, gradients->accumulate_q,
+                    gradients->gain_q, s, s->rows);
     }
-    for (int64_t r = 0; r < h->keys; r++) {
-        int64_t token = s->token[r];
-        finish_row(h, h->kv, at->k + token * h->k_stride, token, &of_k, gradients->kv, gradients->accumulate_kv,
-                   gradients->gain_k, s->row, s->dk + r * h->padded_width);
-        store_row(gradients->kv, at->v + token * h->k_stride, h->width, s->dv + r * h->padded_width,
-                  gradients->accumulate_kv);
+    for (int64_t first = 0; first < h->keys; first += QUERIES) {
+        const int64_t rows = ups_min(QUERIES, h->keys - first);
+        finish_rows(h, h->kv, at->k, h->k_stride, s->token + first, rows, &of_k, gradients->kv,
+                    gradients->accumulate_kv, gradients->gain_k, s, s->dk + first * h->padded_width);
+        for (int64_t r = first; r < first + rows; r++) {
+            store_row(gradients->kv, at->v + s->token[r] * h->k_stride, h->width, s->dv + r * h->padded_width,
+                      gradients->accumulate_kv);
+        }
     }
 }
 
 static void head_backward(const ups_op_call *call, const heads *h, int64_t item, const head_gradients *gradients,
                           void *memory) {
-    scratch s = scratch_of(memory, h);
+    scratch s;
+    lay_out(h, memory, &s);
     head_place at = place_of(call, h, item);
     load_bias(h, item % h->count, s.bias);
     if (h->windows.dims == 0) {

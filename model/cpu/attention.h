@@ -5,9 +5,9 @@
 #include "model/cpu/windows.h"
 
 typedef struct heads {
-    int64_t batch, count, queries, keys, width; /* width: d, of one head */
-    int64_t in_group;                           /* heads whose q, k and v are packed together */
-    int64_t padded_keys, padded_width;
+    int64_t batch, count, queries, keys, width;     /* width: d, of one head */
+    int64_t in_group;                               /* heads whose q, k and v are packed together */
+    int64_t padded_width;                           /* whole vectors */
     int64_t q_stride, k_stride, k_offset, v_offset; /* in elements of the packed rows */
     windows windows;                                /* of self-attention */
     const float *rotary;                            /* (T, d): cosines, then sines; NULL: none */
@@ -26,8 +26,7 @@ static inline heads heads_of(const ups_op_call *call, bool cross) {
     h.kv = kv;
     h.keys = kv->shape.size[1];
     h.width = features / h.count;
-    h.padded_keys = ups_div_up(h.keys, UPS_LANES) * UPS_LANES;
-    h.padded_width = ups_div_up(h.width, UPS_LANES) * UPS_LANES;
+    h.padded_width = ups_div_up(h.width, UPS_VECTOR) * UPS_VECTOR;
     h.q_stride = ups_shape_last(q->shape);
     h.k_stride = ups_shape_last(kv->shape);
     h.in_group = h.count / (call->attributes->groups > 1 ? call->attributes->groups : 1);
@@ -62,25 +61,15 @@ static inline void load_row(const ups_tensor *from, int64_t offset, const heads 
 
 static inline float inverse_rms(const heads *h, const float *row) {
     f32v sum = {0};
-    for (int64_t i = 0; i < h->padded_width; i += UPS_VECTOR) sum += f32v_load(row + i) * f32v_load(row + i);
+    for (int64_t i = 0; i < h->width; i += UPS_VECTOR) {
+        const f32v x = f32v_load_first(row + i, h->width - i);
+        sum += x * x;
+    }
     return 1.0f / sqrtf(f32v_sum(sum) / (float)h->width + h->epsilon);
 }
 
 static inline void scale_row(const heads *h, float factor, float *row) {
     for (int64_t i = 0; i < h->padded_width; i += UPS_VECTOR) f32v_store(row + i, f32v_load(row + i) * factor);
-}
-
-/* Turns pairs (i, d/2 + i) by angles whose cosines and sines are given; `back`: the other way. */
-static inline void rotate_row(const heads *h, const float *angles, bool back, float *row) {
-    const int64_t half = h->width / 2;
-    const float direction = back ? -1.0f : 1.0f;
-    for (int64_t i = 0; i < half; i += UPS_VECTOR) {
-        const int64_t count = half - i;
-        f32v a = f32v_load_first(row + i, count), b = f32v_load_first(row + half + i, count);
-        f32v cosine = f32v_load_first(angles + i, count), sine = direction * f32v_load_first(angles + half + i, count);
-        f32v_store_first(row + i, a * cosine - b * sine, count);
-        f32v_store_first(row + half + i, b * cosine + a * sine, count);
-    }
 }
 
 /* Where a head's rows and statistics lie. */

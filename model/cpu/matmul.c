@@ -258,9 +258,9 @@ static void multiply_panel(const part *p, int64_t first, int64_t end, int64_t pa
     const float *b = packed_b ? p->packed_b + (panel - p->first_panel) * UPS_TILE_COLUMNS * p->span
                               : (const float *)p->b.data + p->start * s->n;
 #ifdef __AVX512BF16__
-    ups_tile_function *const(*tiles)[UPS_TILE_VECTORS] = l->pairs ? ups_pair_tiles : ups_tiles;
+    ups_tile_function *const(*tiles)[UPS_WIDE_VECTORS] = l->pairs ? ups_pair_tiles : ups_tiles;
 #else
-    ups_tile_function *const(*tiles)[UPS_TILE_VECTORS] = ups_tiles;
+    ups_tile_function *const(*tiles)[UPS_WIDE_VECTORS] = ups_tiles;
 #endif
     float sums[UPS_TILE_ROWS * UPS_TILE_COLUMNS];
     ups_tile_call t = {.c = sums, .c_stride = plain ? s->n : UPS_TILE_COLUMNS};

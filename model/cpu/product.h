@@ -23,6 +23,13 @@ enum { UPS_TILE_ROWS = 6, UPS_TILE_VECTORS = 4 }; /* 24 in 32 */
 enum { UPS_TILE_ROWS = 4, UPS_TILE_VECTORS = 2 }; /* 8 in 16 */
 #endif
 enum { UPS_TILE_COLUMNS = UPS_VECTOR * UPS_TILE_VECTORS };
+/* Where a product has three vectors of columns left, tiles of fewer rows take them at once: tiles of one vector would
+ * wait for their loads. 12 sums in 16 registers, too. */
+#if defined(__AVX2__) && !defined(__AVX512F__)
+enum { UPS_WIDE_VECTORS = 3, UPS_WIDE_ROWS = 4 };
+#else
+enum { UPS_WIDE_VECTORS = UPS_TILE_VECTORS, UPS_WIDE_ROWS = UPS_TILE_ROWS };
+#endif
 
 /* One tile of C (+)= A B + bias?. A's element (i, l) is a[i * row_stride + l * k_stride]; B's row l lies at b + l *
  * b_stride. */
@@ -53,7 +60,7 @@ static inline __attribute__((always_inline)) f32v ups_tile_multiply(const bool p
 
 static inline __attribute__((always_inline)) void ups_tile_run(const bool pairs, const int rows, const int vectors,
                                                                const ups_tile_call *t) {
-    f32v sum[UPS_TILE_ROWS][UPS_TILE_VECTORS];
+    f32v sum[UPS_TILE_ROWS][UPS_WIDE_VECTORS];
     const float *a[UPS_TILE_ROWS], *b = t->b, *const bias = t->bias;
     const bool accumulate = t->accumulate;
     float *const to = t->c;
@@ -65,7 +72,7 @@ static inline __attribute__((always_inline)) void ups_tile_run(const bool pairs,
         for (int v = 0; v < vectors; v++) sum[i][v] = (f32v){0};
     }
     for (int64_t l = 0; l != end; l += k_stride, b += b_stride) {
-        f32v right[UPS_TILE_VECTORS];
+        f32v right[UPS_WIDE_VECTORS];
         for (int v = 0; v < vectors; v++) right[v] = f32v_load(b + v * UPS_VECTOR);
 #pragma GCC unroll 8
         for (int i = 0; i < rows; i++) {
@@ -95,7 +102,9 @@ static inline __attribute__((always_inline)) void ups_tile_run(const bool pairs,
 #define UPS_TILES_OF_4(M) UPS_TILES_OF(M, 1) UPS_TILES_OF(M, 2) UPS_TILES_OF(M, 3) UPS_TILES_OF(M, 4)
 #if defined(__AVX512F__)
 #define UPS_TILE_SIZES(M) UPS_TILES_OF_4(M) UPS_TILES_OF(M, 5) UPS_TILES_OF(M, 6) UPS_TILES_OF(M, 7) UPS_TILES_OF(M, 8)
-#elif defined(__AVX2__) || defined(__aarch64__)
+#elif defined(__AVX2__)
+#define UPS_TILE_SIZES(M) UPS_TILES_OF_4(M) UPS_TILES_OF(M, 5) UPS_TILES_OF(M, 6) M(1, 3) M(2, 3) M(3, 3) M(4, 3)
+#elif defined(__aarch64__)
 #define UPS_TILE_SIZES(M) UPS_TILES_OF_4(M) UPS_TILES_OF(M, 5) UPS_TILES_OF(M, 6)
 #else
 #define UPS_TILE_SIZES(M) UPS_TILES_OF_4(M)
@@ -109,7 +118,7 @@ static inline __attribute__((always_inline)) void ups_tile_run(const bool pairs,
 UPS_TILE_SIZES(UPS_TILE)
 
 typedef void ups_tile_function(const ups_tile_call *call);
-static ups_tile_function *const ups_tiles[UPS_TILE_ROWS][UPS_TILE_VECTORS] = {UPS_TILE_SIZES(UPS_TILE_ENTRY)};
+static ups_tile_function *const ups_tiles[UPS_TILE_ROWS][UPS_WIDE_VECTORS] = {UPS_TILE_SIZES(UPS_TILE_ENTRY)};
 
 #ifdef __AVX512BF16__
 #define UPS_PAIR_TILE(rows, vectors)                                                                                   \
@@ -118,7 +127,7 @@ static ups_tile_function *const ups_tiles[UPS_TILE_ROWS][UPS_TILE_VECTORS] = {UP
     }
 #define UPS_PAIR_TILE_ENTRY(rows, vectors) [rows - 1][vectors - 1] = ups_pair_tile_##rows##x##vectors,
 UPS_TILE_SIZES(UPS_PAIR_TILE)
-static ups_tile_function *const ups_pair_tiles[UPS_TILE_ROWS][UPS_TILE_VECTORS] = {UPS_TILE_SIZES(UPS_PAIR_TILE_ENTRY)};
+static ups_tile_function *const ups_pair_tiles[UPS_TILE_ROWS][UPS_WIDE_VECTORS] = {UPS_TILE_SIZES(UPS_PAIR_TILE_ENTRY)};
 #undef UPS_PAIR_TILE
 #undef UPS_PAIR_TILE_ENTRY
 #endif
@@ -128,19 +137,21 @@ static ups_tile_function *const ups_pair_tiles[UPS_TILE_ROWS][UPS_TILE_VECTORS] 
 #undef UPS_TILE
 #undef UPS_TILE_ENTRY
 
-/* A product of matrices that lie in the cache: C (m, n) (+)= A (m, k) B (k, n), n a multiple of UPS_VECTOR. `panel`:
- * how far B's panels of UPS_TILE_COLUMNS columns lie apart; as much as they are wide, unless they were packed. */
+/* A product of matrices that lie in the cache: C (m, n) (+)= A (m, k) B (k, n), n a multiple of UPS_VECTOR. */
 static inline void ups_product(int64_t m, int64_t n, int64_t k, const float *a, int64_t row_stride, int64_t k_stride,
-                               const float *b, int64_t b_stride, int64_t panel, float *c, int64_t c_stride,
-                               bool accumulate) {
+                               const float *b, int64_t b_stride, float *c, int64_t c_stride, bool accumulate) {
     ups_tile_call t = {k, NULL, row_stride, k_stride, b, b_stride, NULL, c_stride, NULL, accumulate};
-    for (int64_t j = 0; j < n; j += UPS_TILE_COLUMNS, t.b += panel) {
-        int64_t vectors = ups_min(UPS_TILE_COLUMNS, n - j) / UPS_VECTOR;
-        for (int64_t i = 0; i < m; i += UPS_TILE_ROWS) {
+    for (int64_t left = n / UPS_VECTOR, vectors; left > 0; left -= vectors) {
+        const bool wide = left == UPS_WIDE_VECTORS;
+        const int64_t most = wide ? UPS_WIDE_ROWS : UPS_TILE_ROWS;
+        vectors = wide ? left : ups_min(UPS_TILE_VECTORS, left);
+        for (int64_t i = 0; i < m; i += most) {
             t.a = a + i * row_stride;
-            t.c = c + i * c_stride + j;
-            ups_tiles[ups_min(UPS_TILE_ROWS, m - i) - 1][vectors - 1](&t);
+            t.c = c + i * c_stride;
+            ups_tiles[ups_min(most, m - i) - 1][vectors - 1](&t);
         }
+        t.b += vectors * UPS_VECTOR;
+        c += vectors * UPS_VECTOR;
     }
 }
 

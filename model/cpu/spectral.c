@@ -109,7 +109,7 @@ static float *to_modes(const spectral *s, const float *tokens, float *first, flo
         to = buffers[turn % 2];
         outer /= cells;
         for (int64_t o = 0; o < outer; o++) {
-            ups_product(rows, inner, cells, s->table[axis], cells, 1, from + o * cells * inner, inner, UPS_TILE_COLUMNS,
+            ups_product(rows, inner, cells, s->table[axis], cells, 1, from + o * cells * inner, inner,
                         to + o * rows * inner, inner, false);
         }
         inner *= rows;
@@ -128,7 +128,7 @@ static void to_tokens(const spectral *s, const float *modes, float *first, float
         float *to = axis == s->dims - 1 ? tokens : buffers[axis % 2];
         inner /= rows;
         for (int64_t o = 0; o < outer; o++) {
-            ups_product(cells, inner, rows, s->table[axis], 1, cells, from + o * rows * inner, inner, UPS_TILE_COLUMNS,
+            ups_product(cells, inner, rows, s->table[axis], 1, cells, from + o * rows * inner, inner,
                         to + o * cells * inner, inner, false);
         }
         outer *= cells;
@@ -360,7 +360,7 @@ static void transpose_matrices(const spectral *s, const mode *m, const float *we
 static void multiply_part(const spectral *s, const mode *m, int wave, int p, const float *parts, const float *matrices,
                           float *modes) {
     int64_t k = 2 * s->padded;
-    ups_product(s->batch, s->padded, k, parts, k, 1, matrices + wave * k * s->padded, s->padded, UPS_TILE_COLUMNS,
+    ups_product(s->batch, s->padded, k, parts, k, 1, matrices + wave * k * s->padded, s->padded,
                 modes + (m->row + m->part[2 * wave + p]) * s->padded, s->row_count * s->padded, false);
 }
 
@@ -369,7 +369,7 @@ static void add_to_matrices(const spectral *s, const mode *m, int wave, int p, c
                             const float *gradient, float *made) {
     int64_t rows = 2 * s->padded;
     ups_product(rows, s->padded, s->batch, parts, 1, rows, gradient + (m->row + m->part[2 * wave + p]) * s->padded,
-                s->row_count * s->padded, UPS_TILE_COLUMNS, made + wave * rows * s->padded, s->padded, p > 0);
+                s->row_count * s->padded, made + wave * rows * s->padded, s->padded, p > 0);
 }
 
 static void write_matrices(const spectral *s, const mode *m, float *made, float *weight, bool accumulate) {

@@ -71,8 +71,19 @@ static inline void f32v_store_first(float *to, f32v value, int64_t count) {
     }
 #if defined(__AVX512F__)
     _mm512_mask_storeu_ps(to, (__mmask16)((1u << count) - 1), (__m512)value);
-#elif defined(__AVX2__)
-    _mm256_maskstore_ps(to, f32v_first(count), (__m256)value);
+#elif defined(__AVX2__) /* whole where it can be: AMD's processors take a dozen cycles for a store by a mask */
+    __m128 part = _mm256_castps256_ps128((__m256)value);
+    if (count & 4) {
+        _mm_storeu_ps(to, part);
+        part = _mm256_extractf128_ps((__m256)value, 1);
+        to += 4;
+    }
+    if (count & 2) {
+        _mm_storel_pi((__m64 *)(void *)to, part);
+        part = _mm_movehl_ps(part, part);
+        to += 2;
+    }
+    if (count & 1) _mm_store_ss(to, part);
 #else
     for (int i = 0; i < count; i++) to[i] = value[i];
 #endif

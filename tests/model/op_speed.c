@@ -102,10 +102,12 @@ void measure_linear(int64_t rows, int64_t features, int64_t made) {
                                  weight,
                                  {.kind = VECTOR, .shape = UPS_SHAPE(made)}},
                       .output = {.kind = COMPUTE, .shape = UPS_SHAPE(rows, made)}};
+    measure(&linear, UPS_F32);
     measure(&linear, UPS_BF16);
     linear.name = "linear with gelu";
     linear.kind = UPS_OP_LINEAR_GELU;
     linear.saved[0] = linear.output.shape;
+    measure(&linear, UPS_F32);
     measure(&linear, UPS_BF16);
 }
 
@@ -120,6 +122,7 @@ void measure_attention(int64_t batch, int64_t heads, int64_t tokens, int64_t hea
         .inputs = {{.kind = COMPUTE, .shape = UPS_SHAPE(batch, tokens, 3 * features)}, {.kind = ABSENT}, gain, gain},
         .output = {.kind = COMPUTE, .shape = UPS_SHAPE(batch, tokens, features)},
         .saved = {UPS_SHAPE(batch, heads, tokens), UPS_SHAPE(batch, 2 * tokens, heads)}};
+    measure(&attention, UPS_F32);
     measure(&attention, UPS_BF16);
 }
 

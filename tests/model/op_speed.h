@@ -7,10 +7,11 @@
 /* Prints those whose name holds `only`, all for NULL, on the device that is open (op_fixture.h). */
 void measure_ops(const char *only);
 
-/* Linear, and linear with GELU, in bf16 and with a bias. */
+/* Linear, and linear with GELU, in float32 and bf16, with a bias. */
 void measure_linear(int64_t rows, int64_t features, int64_t made);
 
-/* Attention in bf16 over packed queries, keys and values of `batch` sequences, queries and keys normalised. */
+/* Attention, in float32 and bf16, over packed queries, keys and values of `batch` sequences, queries and keys
+ * normalised. */
 void measure_attention(int64_t batch, int64_t heads, int64_t tokens, int64_t head_size);
 
 #endif

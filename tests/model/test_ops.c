@@ -11,8 +11,10 @@
  *   test_ops values     all of `test_ops` but what `test_ops bits` does
  *   test_ops bits       compares results of one thread with those of three, or of one order of a card's with another
  *   test_ops perf [OP] [THREADS]  times those whose name holds OP at the reference operator's shapes instead
- *   test_ops attention BATCH HEADS TOKENS HEAD_SIZE  times attention in bf16, forward and backward
- *   test_ops linear ROWS IN OUT  times linear and linear with GELU in bf16, forward and backward
+ *   test_ops attention BATCH HEADS TOKENS HEAD_SIZE  times attention in float32 and bf16, forward and
+ *                       backward
+ *   test_ops linear ROWS IN OUT  times linear and linear with GELU in float32 and bf16, forward and
+ *                       backward
  *
  * Tolerances, relative to the largest element of what is compared: float32 1e-5 (sums of up to 1,500 terms with a
  * rounding error of 6e-8 each, random signs); bf16 1e-2 and fp16 1.25e-3 (their own rounding errors are 4e-3 and 5e-4;

@@ -166,6 +166,19 @@ static inline __m512 load_bf16(const uint16_t *from, __mmask16 mask) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from)), 16));
 }
 
+/* Turns pairs (i, d/2 + i) by angles whose cosines and sines are given; `back`: the other way. */
+static void rotate_row(const heads *h, const float *angles, bool back, float *row) {
+    const int64_t half = h->width / 2;
+    const float direction = back ? -1.0f : 1.0f;
+    for (int64_t i = 0; i < half; i += UPS_VECTOR) {
+        const int64_t count = half - i;
+        f32v a = f32v_load_first(row + i, count), b = f32v_load_first(row + half + i, count);
+        f32v cosine = f32v_load_first(angles + i, count), sine = direction * f32v_load_first(angles + half + i, count);
+        f32v_store_first(row + i, a * cosine - b * sine, count);
+        f32v_store_first(row + half + i, b * cosine + a * sine, count);
+    }
+}
+
 /* Rows of a head, as load_head of attention.c does, to bf16. `angles`: of the first row; NULL: none. `row`: for one in
  * float32. */
 static void load_rows(const heads *h, const ups_tensor *tensor, int64_t offset, int64_t stride, int64_t rows,
