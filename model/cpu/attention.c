@@ -149,15 +149,6 @@ static int64_t whole_columns(const heads *h, int64_t rows, float *block) {
     return columns;
 }
 
-static void transpose(int64_t rows, int64_t columns, const float *from, int64_t from_stride, float *to,
-                      int64_t to_stride) {
-    for (int64_t i = 0; i < rows; i += 4) {
-        for (int64_t j = 0; j < columns; j += 4) {
-            ups_transpose_4x4(from + i * from_stride + j, from_stride, to + j * to_stride + i, to_stride);
-        }
-    }
-}
-
 /* to (keys, columns) = rows of keys or values times a block of queries or gradients, transposed. */
 static void score_product(const heads *h, int64_t keys, int64_t columns, const float *rows, const float *block,
                           float *to) {
@@ -252,7 +243,7 @@ static void window_forward(const ups_op_call *call, const heads *h, const head_p
         const int32_t *token = s->token + first;
         load_head(h, h->q, at->q, h->q_stride, token, rows, &of_q, s->row, s->q);
         const int64_t columns = whole_columns(h, rows, s->q);
-        transpose(columns, h->padded_width, s->q, h->padded_width, s->q_t, QUERIES);
+        ups_transpose(columns, h->padded_width, s->q, h->padded_width, s->q_t, QUERIES);
         for (int64_t key = 0; key < h->keys; key += KEYS) {
             const int64_t keys = ups_min(KEYS, h->keys - key), row = key * h->padded_width;
             score_product(h, keys, columns, s->k + row, s->q_t, s->s);
@@ -260,7 +251,7 @@ static void window_forward(const ups_op_call *call, const heads *h, const head_p
             exponentials(h, keys, columns, key == 0, s);
             mix(h, keys, columns, s->v + row, s->s, s->out_t, key > 0);
         }
-        transpose(h->padded_width, columns, s->out_t, QUERIES, s->rows, h->padded_width);
+        ups_transpose(h->padded_width, columns, s->out_t, QUERIES, s->rows, h->padded_width);
         for (int64_t r = 0; r < rows; r++) {
             float *out = s->rows + r * h->padded_width;
             if (at->lse) at->lse[token[r]] = s->shift[r] + logf(s->sum[r]);
@@ -353,8 +344,8 @@ static void window_backward(const ups_op_call *call, const heads *h, const head_
         const int64_t columns = whole_columns(h, rows, s->q);
         whole_columns(h, rows, s->d_out);
         query_statistics(call, h, at, token, rows, columns, s);
-        transpose(columns, h->padded_width, s->q, h->padded_width, s->q_t, QUERIES);
-        transpose(columns, h->padded_width, s->d_out, h->padded_width, s->d_out_t, QUERIES);
+        ups_transpose(columns, h->padded_width, s->q, h->padded_width, s->q_t, QUERIES);
+        ups_transpose(columns, h->padded_width, s->d_out, h->padded_width, s->d_out_t, QUERIES);
         for (int64_t key = 0; key < h->keys; key += KEYS) {
             const int64_t keys = ups_min(KEYS, h->keys - key), row = key * h->padded_width;
             score_product(h, keys, columns, s->k + row, s->q_t, s->s);
@@ -366,7 +357,7 @@ static void window_backward(const ups_op_call *call, const heads *h, const head_
             gather(h, keys, rows, s->ds, s->q, s->dk + row, first > 0);
             mix(h, keys, columns, s->k + row, s->ds, s->out_t, key > 0);
         }
-        transpose(h->padded_width, columns, s->out_t, QUERIES, s->rows, h->padded_width);
+        ups_transpose(h->padded_width, columns, s->out_t, QUERIES, s->rows, h->padded_width);
         finish_rows(h, h->q, at->q, h->q_stride, token, rows, &of_q, gradients->q, gradients->accumulate_q,
                     gradients->gain_q, s, s->rows);
     }

@@ -171,4 +171,14 @@ static inline void ups_transpose_4x4(const float *from, int64_t from_stride, flo
     *(f32x4_any *)(void *)(to + 3 * to_stride) = __builtin_shufflevector(c, d, 2, 3, 6, 7);
 }
 
+/* (rows, columns) to (columns, rows); multiples of four. */
+static inline void ups_transpose(int64_t rows, int64_t columns, const float *from, int64_t from_stride, float *to,
+                                 int64_t to_stride) {
+    for (int64_t i = 0; i < rows; i += 4) {
+        for (int64_t j = 0; j < columns; j += 4) {
+            ups_transpose_4x4(from + i * from_stride + j, from_stride, to + j * to_stride + i, to_stride);
+        }
+    }
+}
+
 #endif

@@ -345,10 +345,7 @@ static void transpose_matrices(const spectral *s, const mode *m, const float *we
     if (s->width < s->padded) memset(packed, 0, (size_t)(s->parts * s->padded * s->padded) * sizeof(float));
     for (int q = 0; q < s->parts; q++, from += s->width * s->width, to += s->padded * s->padded) {
         int64_t whole = s->width / 4 * 4;
-        for (int64_t i = 0; i < whole; i += 4) {
-            for (int64_t j = 0; j < whole; j += 4)
-                ups_transpose_4x4(from + i * s->width + j, s->width, to + j * s->padded + i, s->padded);
-        }
+        ups_transpose(whole, whole, from, s->width, to, s->padded);
         for (int64_t i = 0; i < s->width; i++) {
             for (int64_t j = i < whole ? whole : 0; j < s->width; j++) to[j * s->padded + i] = from[i * s->width + j];
         }

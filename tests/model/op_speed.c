@@ -91,6 +91,52 @@ static void measure_adamw(void) {
     device->class->release(device, ranges);
 }
 
+/* A step of Muon over so many matrices of one shape. */
+void measure_muon(int64_t count, int64_t rows, int64_t columns) {
+    const ups_dtype computes[] = {UPS_F32, UPS_BF16};
+    const int64_t elements = count * rows * columns;
+    const ups_matrices matrices = {0, count, rows, columns, 0};
+    const ups_range all = {0, elements, 0, 0};
+    ups_range *range = device_memory(sizeof all);
+    device->class->upload(device, range, &all, sizeof all, &failure);
+    ups_optimizer_call call = {.rule = UPS_RULE_MUON,
+                               .ranges = range,
+                               .range_count = 1,
+                               .range_elements = elements,
+                               .matrices = &matrices,
+                               .matrices_count = 1,
+                               .beta1 = 0.95f,
+                               .update = ups_update_memory(channel)};
+    float **buffers[] = {&call.values, &call.gradients, &call.moments[0]},
+          *noise = malloc(sizeof *noise * (size_t)elements);
+    for (int i = 0; i < 3; i++) *buffers[i] = device_memory((size_t)elements * sizeof(float));
+    ups_random_fill_normal(ups_random_stream(SEED, UPS_RANDOM_TEST, 1), 1.0f, noise, elements);
+    device->class->upload(device, call.gradients, noise, (size_t)elements * sizeof *noise, &failure);
+    device->class->synchronize(device, &failure);
+    for (int k = 0; k < 2; k++) {
+        call.compute_dtype = computes[k];
+        call.compute = k ? device_memory((size_t)elements * sizeof *call.compute) : NULL;
+        call.workspace = device_memory(device->class->matrices_workspace(device, &matrices, 1, computes[k]));
+        double best = 1e9;
+        for (int step = 0; step < 30; step++) {
+            give(&(ups_update_input){.step = step, .learning_rate = 1e-3f});
+            const double start = ups_now();
+            device->class->decide(device, &(ups_update_rules){.trained = {true}}, ups_update_memory(channel), &failure);
+            device->class->optimize(device, &call, &failure);
+            device->class->synchronize(device, &failure);
+            best = fmin(best, ups_now() - start);
+        }
+        const double side = fmin((double)rows, (double)columns);
+        const double flop = 5.0 * (4.0 * side * (double)elements + 2.0 * side * side * side * (double)count);
+        print_speed("muon", computes[k], "", best, flop, 0.0);
+        device->class->release(device, call.workspace);
+        if (k) device->class->release(device, call.compute);
+    }
+    for (int i = 0; i < 3; i++) device->class->release(device, *buffers[i]);
+    device->class->release(device, range);
+    free(noise);
+}
+
 /* Weights are small, so that GELU is taken of numbers about as large as 1. */
 void measure_linear(int64_t rows, int64_t features, int64_t made) {
     const operand weight = {

@@ -7,6 +7,10 @@
 /* Prints those whose name holds `only`, all for NULL, on the device that is open (op_fixture.h). */
 void measure_ops(const char *only);
 
+/* A step of Muon over `count` matrices of one shape, of runs in float32 and bf16. FLOP are those of five Newton-Schulz
+ * steps one after the other. */
+void measure_muon(int64_t count, int64_t rows, int64_t columns);
+
 /* Linear, and linear with GELU, in float32 and bf16, with a bias. */
 void measure_linear(int64_t rows, int64_t features, int64_t made);
 

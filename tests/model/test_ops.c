@@ -15,6 +15,7 @@
  *                       backward
  *   test_ops linear ROWS IN OUT  times linear and linear with GELU in float32 and bf16, forward and
  *                       backward
+ *   test_ops muon COUNT ROWS COLUMNS  times a step of Muon over so many matrices
  *
  * Tolerances, relative to the largest element of what is compared: float32 1e-5 (sums of up to 1,500 terms with a
  * rounding error of 6e-8 each, random signs); bf16 1e-2 and fp16 1.25e-3 (their own rounding errors are 4e-3 and 5e-4;
@@ -480,7 +481,9 @@ static bool has_its_sizes(int argc, char **argv) {
     static const struct {
         const char *mode, *sizes;
         int count;
-    } timed[] = {{"attention", "BATCH HEADS TOKENS HEAD_SIZE", 4}, {"linear", "ROWS IN OUT", 3}};
+    } timed[] = {{"attention", "BATCH HEADS TOKENS HEAD_SIZE", 4},
+                 {"linear", "ROWS IN OUT", 3},
+                 {"muon", "COUNT ROWS COLUMNS", 3}};
     for (size_t i = 0; i < sizeof timed / sizeof *timed; i++) {
         if (!asks_for(argc, argv, timed[i].mode)) continue;
         bool all = argc == BEFORE + timed[i].count;
@@ -522,6 +525,8 @@ int main(int argc, char **argv) {
         measure_attention(atoi(argv[2]), atoi(argv[3]), atoi(argv[4]), atoi(argv[5]));
     else if (asks_for(argc, argv, "linear"))
         measure_linear(atoi(argv[2]), atoi(argv[3]), atoi(argv[4]));
+    else if (asks_for(argc, argv, "muon"))
+        measure_muon(atoi(argv[2]), atoi(argv[3]), atoi(argv[4]));
     else
         result = check_claims(json);
     close_device();

@@ -10,17 +10,19 @@
  * root mean square, as large as AdamW's, whose learning rate and decay fit as they are.
  *
  * Small matrices are shared out among the threads, large ones are worked on by all threads together. A product's bits
- * do not depend on its threads, so neither do Muon's. */
+ * do not depend on its threads, so neither do Muon's. Matrices of a few thousand elements stay in a thread's cache with
+ * all that is made of them: nothing is packed, and a step is G, G², Q = a I + b G + c G², X ← Q X. */
 #include "model/cpu/matmul.h"
-#include "model/cpu/vector.h"
+#include "model/cpu/product.h"
 
 #include <math.h>
 
 enum {
     STEPS = 5,
-    ALIGNMENT = 64,           /* bytes */
-    SMALL_MATRIX = 1 << 22,   /* multiplications a product below which threads take a matrix each */
-    CHUNK_ELEMENTS = 1 << 14, /* of element-by-element work that a thread takes */
+    ALIGNMENT = 64,            /* bytes */
+    SMALL_MATRIX = 1 << 22,    /* multiplications a product below which threads take a matrix each */
+    CHUNK_ELEMENTS = 1 << 14,  /* of element-by-element work that a thread takes */
+    CACHED_ELEMENTS = 1 << 16, /* floats that stay in the second-level cache */
 };
 static const float a_factor = 3.4445f, b_factor = -4.7750f, c_factor = 2.0315f;
 #define SMALLEST_NORM 1e-30 /* a smaller momentum is none: its reciprocal would leave float32 */
@@ -28,7 +30,8 @@ static const float a_factor = 3.4445f, b_factor = -4.7750f, c_factor = 2.0315f;
 /* How a matrix is worked on, and where things lie in its workspace, in bytes. */
 typedef struct muon_layout {
     int64_t rows, columns, side; /* side: the shorter one */
-    bool wide;
+    bool wide, cached;           /* cached: x[0] is as it is, all else padded to whole vectors, side by length */
+    int64_t padded_side, padded_length;
     ups_dtype operands;
     ups_matmul_shape gram, square, step, last;
     size_t x[2], squares[3], scratch, bytes;
@@ -43,11 +46,26 @@ static bool is_small(const ups_matrices *m) {
     return (double)m->rows * (double)m->columns * (double)side < SMALL_MATRIX;
 }
 
+/* In a thread's cache: x[0], then X and what it becomes, Xᵀ, G and Q. */
+static void lay_out_cached(muon_layout *l, int64_t length) {
+    const int64_t side = ups_div_up(l->side, UPS_VECTOR) * UPS_VECTOR;
+    length = ups_div_up(length, UPS_VECTOR) * UPS_VECTOR;
+    l->cached = l->operands == UPS_F32 && 3 * side * length + 2 * side * side <= CACHED_ELEMENTS;
+    if (!l->cached) return;
+    l->padded_side = side;
+    l->padded_length = length;
+    l->x[0] = 0;
+    l->x[1] = aligned((size_t)(l->rows * l->columns) * sizeof(float));
+    l->bytes = l->x[1] + aligned((size_t)(3 * side * length + 2 * side * side) * sizeof(float));
+}
+
 static muon_layout layout_of(const ups_matrices *m, ups_dtype compute, int threads) {
     const bool wide = m->columns > m->rows;
     const int64_t side = wide ? m->rows : m->columns;
     const ups_dtype operands = compute == UPS_BF16 ? UPS_BF16 : UPS_F32;
     muon_layout l = {.rows = m->rows, .columns = m->columns, .side = side, .wide = wide, .operands = operands};
+    lay_out_cached(&l, wide ? m->columns : m->rows);
+    if (l.cached) return l;
     l.gram = (ups_matmul_shape){.m = side,
                                 .n = side,
                                 .k = wide ? m->columns : m->rows,
@@ -159,6 +177,42 @@ static const float *orthogonalise(const muon_layout *l, int threads, char *works
     return from;
 }
 
+/* The same by one thread, in its cache. */
+static const float *orthogonalise_cached(const muon_layout *l, char *workspace, double norm) {
+    const int64_t side = l->padded_side, length = l->padded_length, all = side * length, square = side * side;
+    float *const kept = (float *)(void *)(workspace + l->x[0]);
+    float *x = (float *)(void *)(workspace + l->x[1]), *to = x + all;
+    float *const transposed = to + all, *const gram = transposed + all, *const factor = gram + square;
+    /* As it is stored, padded: X of a wide matrix, its transpose of a tall one. */
+    float *const stored = l->wide ? x : transposed;
+    const int64_t stride = l->wide ? length : side;
+    const float inverse = (float)(1.0 / norm);
+    memset(stored, 0, (size_t)all * sizeof(float));
+    for (int64_t row = 0; row < l->rows; row++) {
+        for (int64_t i = 0; i < l->columns; i++) stored[row * stride + i] = kept[row * l->columns + i] * inverse;
+    }
+    if (!l->wide) ups_transpose(length, side, transposed, side, x, length);
+    for (int step = 0; step < STEPS; step++) {
+        if (step > 0 || l->wide) ups_transpose(side, length, x, length, transposed, side);
+        ups_product(side, side, length, x, length, 1, transposed, side, gram, side, false);
+        ups_product(side, side, side, gram, side, 1, gram, side, factor, side, false);
+        for (int64_t i = 0; i < square; i += UPS_VECTOR) {
+            f32v_store(factor + i, f32v_load(factor + i) * c_factor + f32v_load(gram + i) * b_factor);
+        }
+        for (int64_t i = 0; i < square; i += side + 1) factor[i] += a_factor;
+        ups_product(side, length, side, factor, side, 1, x, length, to, length, false);
+        float *const made = to;
+        to = x;
+        x = made;
+    }
+    if (!l->wide) ups_transpose(side, length, x, length, transposed, side);
+    const float *const result = l->wide ? x : transposed;
+    for (int64_t row = 0; row < l->rows; row++) {
+        memcpy(kept + row * l->columns, result + row * stride, (size_t)l->columns * sizeof(float));
+    }
+    return kept;
+}
+
 static void move(const ups_optimizer_call *call, const ups_matrices *m, int64_t index, int threads, char *workspace) {
     const muon_layout l = layout_of(m, call->compute_dtype, threads);
     const int64_t count = m->rows * m->columns, offset = m->offset + index * count;
@@ -170,7 +224,9 @@ static void move(const ups_optimizer_call *call, const ups_matrices *m, int64_t 
     UPS_CPU(sum_of_squares)(threads, x, count, &squares, &bad);
     const double norm = sqrt(squares);
     const bool moves = norm > SMALLEST_NORM && bad == 0;
-    const float *direction = moves ? orthogonalise(&l, threads, workspace, norm) : x;
+    const float *direction = !moves     ? x
+                             : l.cached ? orthogonalise_cached(&l, workspace, norm)
+                                        : orthogonalise(&l, threads, workspace, norm);
     const float step = moves ? rate * 0.2f * sqrtf((float)(l.wide ? m->columns : m->rows)) : 0.0f;
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t chunk = 0; chunk < ups_div_up(count, CHUNK_ELEMENTS); chunk++) {
