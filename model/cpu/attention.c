@@ -76,6 +76,22 @@ static int64_t lay_out(const heads *all, float *memory, scratch *s) {
     return at + 2 * listed(&h);
 }
 
+/* Rows of out_t that are computed: not the padding, which stays zero, but as many as are transposed together. */
+static inline int64_t mixed_rows(const heads *h) {
+    return ups_div_up(h->width, 4) * 4;
+}
+
+/* A thread's scratch for one head. */
+static scratch prepare(const heads *h, int64_t item, void *memory) {
+    scratch s;
+    const int64_t mixed = mixed_rows(h), padding = h->padded_width - mixed;
+    lay_out(h, memory, &s);
+    memset(s.out_t + mixed * QUERIES, 0, (size_t)(padding * QUERIES) * sizeof(float));
+    for (int64_t i = 0; h->bias && i < h->windows.offsets; i++) s.bias[i] = h->bias[i * h->count + item % h->count];
+    for (int64_t i = 0; h->windows.dims == 0 && i < listed(h); i++) s.token[i] = (int32_t)i;
+    return s;
+}
+
 static size_t scratch_bytes(const heads *h) {
     scratch s;
     return sizeof(float) * (size_t)lay_out(h, NULL, &s);
@@ -155,10 +171,10 @@ static void score_product(const heads *h, int64_t keys, int64_t columns, const f
     ups_product(keys, columns, h->width, rows, h->padded_width, 1, block, QUERIES, to, QUERIES, false);
 }
 
-/* to (padded width, columns) (+)= values or keys, transposed, times what lies as scores do. */
+/* to (mixed rows, columns) (+)= values or keys, transposed, times what lies as scores do. */
 static void mix(const heads *h, int64_t keys, int64_t columns, const float *rows, const float *scores, float *to,
                 bool accumulate) {
-    ups_product(h->padded_width, columns, keys, rows, 1, h->padded_width, scores, QUERIES, to, QUERIES, accumulate);
+    ups_product(mixed_rows(h), columns, keys, rows, 1, h->padded_width, scores, QUERIES, to, QUERIES, accumulate);
 }
 
 /* to (keys, padded width) (+)= what lies as scores do times rows of the block. */
@@ -199,18 +215,13 @@ static void exponentials(const heads *h, int64_t keys, int64_t columns, bool fir
         if (!first) {
             const f32v factor = exp_of(f32v_load(s->shift + c) - most);
             total += f32v_load(s->sum + c) * factor;
-            for (float *at = s->out_t + c, *last = at + h->padded_width * QUERIES; at < last; at += QUERIES) {
+            for (float *at = s->out_t + c, *last = at + mixed_rows(h) * QUERIES; at < last; at += QUERIES) {
                 f32v_store(at, f32v_load(at) * factor);
             }
         }
         f32v_store(s->shift + c, most);
         f32v_store(s->sum + c, total);
     }
-}
-
-/* The head's column of the bias. */
-static void load_bias(const heads *h, int64_t head, float *to) {
-    for (int64_t i = 0; h->bias && i < h->windows.offsets; i++) to[i] = h->bias[i * h->count + head];
 }
 
 /* Of scores of a window's keys from `key` on and queries from `query` on. */
@@ -261,18 +272,10 @@ static void window_forward(const ups_op_call *call, const heads *h, const head_p
     }
 }
 
-/* All tokens, of whichever side has more. */
-static void list_all(const heads *h, const scratch *s) {
-    for (int64_t i = 0; i < listed(h); i++) s->token[i] = (int32_t)i;
-}
-
 static void head_forward(const ups_op_call *call, const heads *h, int64_t item, void *memory) {
-    scratch s;
-    lay_out(h, memory, &s);
-    head_place at = place_of(call, h, item);
-    load_bias(h, item % h->count, s.bias);
+    const scratch s = prepare(h, item, memory);
+    const head_place at = place_of(call, h, item);
     if (h->windows.dims == 0) {
-        list_all(h, &s);
         window_forward(call, h, &at, &s);
         return;
     }
@@ -374,12 +377,9 @@ static void window_backward(const ups_op_call *call, const heads *h, const head_
 
 static void head_backward(const ups_op_call *call, const heads *h, int64_t item, const head_gradients *gradients,
                           void *memory) {
-    scratch s;
-    lay_out(h, memory, &s);
-    head_place at = place_of(call, h, item);
-    load_bias(h, item % h->count, s.bias);
+    const scratch s = prepare(h, item, memory);
+    const head_place at = place_of(call, h, item);
     if (h->windows.dims == 0) {
-        list_all(h, &s);
         window_backward(call, h, &at, gradients, &s);
         return;
     }
