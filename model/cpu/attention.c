@@ -285,15 +285,23 @@ static void head_forward(const ups_op_call *call, const heads *h, int64_t item, 
     }
 }
 
-/* Scores and dP of a chunk to P and dS, in their places. */
-static void scores_backward(int64_t keys, int64_t columns, const scratch *s) {
+/* Scores and dP of a chunk to P and dS, in their places. Where a chunk has all keys its own sums of P dP are taken for
+ * those of dO O: they have not been rounded, as an output of 16 bits has. */
+static void scores_backward(int64_t keys, int64_t columns, bool all, const scratch *s) {
     for (int64_t c = 0; c < columns; c += UPS_VECTOR) {
-        const f32v lse = f32v_load(s->shift + c), weighted = f32v_load(s->weighted + c);
-        float *p = s->s + c, *ds = s->ds + c;
-        for (const float *end = p + keys * QUERIES; p < end; p += QUERIES, ds += QUERIES) {
-            const f32v probability = exp_of(f32v_load(p) - lse);
-            f32v_store(p, probability);
-            f32v_store(ds, probability * (f32v_load(ds) - weighted));
+        const f32v lse = f32v_load(s->shift + c);
+        f32v weighted = all ? (f32v){0} : f32v_load(s->weighted + c);
+        float *const p = s->s + c, *const ds = s->ds + c;
+        for (int64_t at = 0; at < keys * QUERIES; at += QUERIES) {
+            const f32v probability = exp_of(f32v_load(p + at) - lse), dp = f32v_load(ds + at);
+            f32v_store(p + at, probability);
+            if (all)
+                weighted += probability * dp;
+            else
+                f32v_store(ds + at, probability * (dp - weighted));
+        }
+        for (int64_t at = 0; all && at < keys * QUERIES; at += QUERIES) {
+            f32v_store(ds + at, f32v_load(p + at) * (f32v_load(ds + at) - weighted));
         }
     }
 }
@@ -316,18 +324,22 @@ static void finish_rows(const heads *h, const ups_tensor *from, int64_t offset, 
     }
 }
 
-/* The log-sum-exp of a block's queries into `shift`, and the sums of dO O into `weighted`; zeros behind the last. */
-static void query_statistics(const ups_op_call *call, const heads *h, const head_place *at, const int32_t *token,
-                             int64_t rows, int64_t columns, const scratch *s) {
+/* The log-sum-exp of a block's queries into `shift`; zeros behind the last. */
+static void load_lse(const head_place *at, const int32_t *token, int64_t rows, int64_t columns, const scratch *s) {
+    for (int64_t r = 0; r < columns; r++) s->shift[r] = r < rows ? at->lse[token[r]] : 0.0f;
+}
+
+/* The sums of dO O into `weighted`; zeros behind the last. */
+static void weigh_outputs(const ups_op_call *call, const heads *h, const head_place *at, const int32_t *token,
+                          int64_t rows, int64_t columns, const scratch *s) {
+    const int64_t features = h->count * h->width;
+    load_head(h, &call->output, at->out, features, token, rows, &as_it_is, s->row, s->rows);
     for (int64_t r = 0; r < columns; r++) {
-        s->shift[r] = s->weighted[r] = 0.0f;
-        if (r >= rows) continue;
+        const float *out = s->rows + r * h->padded_width, *d_out = s->d_out + r * h->padded_width;
         f32v sum = {0};
-        load_row(&call->output, at->out + token[r] * h->count * h->width, h, s->row);
-        for (int64_t i = 0; i < h->padded_width; i += UPS_VECTOR) {
-            sum += f32v_load(s->row + i) * f32v_load(s->d_out + r * h->padded_width + i);
+        for (int64_t i = 0; r < rows && i < h->padded_width; i += UPS_VECTOR) {
+            sum += f32v_load(out + i) * f32v_load(d_out + i);
         }
-        s->shift[r] = at->lse[token[r]];
         s->weighted[r] = f32v_sum(sum);
     }
 }
@@ -337,6 +349,7 @@ static void window_backward(const ups_op_call *call, const heads *h, const head_
     const treatment of_q = {call->inputs[2].data, h->scale, at->q_rms, false, true};
     const treatment of_k = {call->inputs[3].data, 1.0f, at->k_rms, false, true};
     const int64_t features = h->count * h->width;
+    const bool all = h->keys <= KEYS;
     load_head(h, h->kv, at->k, h->k_stride, s->token, h->keys, &of_k, s->row, s->k);
     load_head(h, h->kv, at->v, h->k_stride, s->token, h->keys, &as_it_is, s->row, s->v);
     for (int64_t first = 0; first < h->queries; first += QUERIES) {
@@ -346,7 +359,8 @@ static void window_backward(const ups_op_call *call, const heads *h, const head_
         load_head(h, &call->output_gradient, at->out, features, token, rows, &as_it_is, s->row, s->d_out);
         const int64_t columns = whole_columns(h, rows, s->q);
         whole_columns(h, rows, s->d_out);
-        query_statistics(call, h, at, token, rows, columns, s);
+        load_lse(at, token, rows, columns, s);
+        if (!all) weigh_outputs(call, h, at, token, rows, columns, s);
         ups_transpose(columns, h->padded_width, s->q, h->padded_width, s->q_t, QUERIES);
         ups_transpose(columns, h->padded_width, s->d_out, h->padded_width, s->d_out_t, QUERIES);
         for (int64_t key = 0; key < h->keys; key += KEYS) {
@@ -354,7 +368,7 @@ static void window_backward(const ups_op_call *call, const heads *h, const head_
             score_product(h, keys, columns, s->k + row, s->q_t, s->s);
             score_product(h, keys, columns, s->v + row, s->d_out_t, s->ds);
             if (h->bias) add_bias(h, s, key, keys, first, rows);
-            scores_backward(keys, columns, s);
+            scores_backward(keys, columns, all, s);
             if (gradients->bias) gather_bias(h, s, key, keys, first, rows, gradients->bias);
             gather(h, keys, rows, s->s, s->d_out, s->dv + row, first > 0);
             gather(h, keys, rows, s->ds, s->q, s->dk + row, first > 0);
