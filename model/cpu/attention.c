@@ -14,7 +14,7 @@
 enum {
     QUERIES = 48, /* a block: whole tiles in every instruction set */
     KEYS = 96,    /* a chunk: scores and their gradients take 18 KiB each */
-    AHEAD = 8,    /* rows of a head lie far apart, so that processors do not see which come next */
+    TOGETHER = 8, /* rows of a head that are read; they lie far apart, and the next as many are asked for */
 };
 
 /* The head among so many tokens, those of a window. */
@@ -106,54 +106,77 @@ typedef struct treatment {
 } treatment;
 static const treatment as_it_is = {.factor = 1.0f};
 
-/* to = from * scale * gain, pairs (i, d/2 + i) turned by angles whose cosines and sines are given, or back by them. A
- * row is stored as whole vectors: up to one behind its width is written. Halves of a row overlap as vectors do, so that
- * what is read must not have been written just before. */
+/* to = from * scale * gain, pairs (i, d/2 + i) turned by angles whose cosines and sines are given, or back by them.
+ * Whole vectors are stored, from the last of a half to its first, so that what one leaves behind its half is
+ * overwritten; up to a vector behind the row is written. */
 static inline void turn_row(const heads *h, const float *from, float scale, const float *gain, const float *angles,
                             bool back, float *to) {
     const int64_t half = h->width / 2;
+    const float direction = back ? -scale : scale;
     f32v_store(to + h->padded_width - UPS_VECTOR, (f32v){0});
-    for (int side = 0; side < 2; side++, from += half, to += half, gain = gain ? gain + half : NULL) {
-        const int64_t other = side == 0 ? half : -half;
-        const float *cosines = angles, *sines = angles + half;
-        const float direction = (side == 0) == back ? scale : -scale;
-        for (int64_t i = 0; i < half; i += UPS_VECTOR) {
-            const int64_t count = half - i;
-            f32v a = f32v_load_first(from + i, count), b = f32v_load_first(from + i + other, count);
-            if (gain) {
-                a *= f32v_load_first(gain + i, count);
-                b *= f32v_load_first(gain + i + other, count);
-            }
-            f32v_store(to + i, a * (f32v_load_first(cosines + i, count) * scale) +
-                                   b * (f32v_load_first(sines + i, count) * direction));
+    for (int64_t i = (half - 1) / UPS_VECTOR * UPS_VECTOR; i >= 0; i -= UPS_VECTOR) {
+        const int64_t count = half - i;
+        f32v a = f32v_load_first(from + i, count), b = f32v_load_first(from + half + i, count);
+        if (gain) {
+            a *= f32v_load_first(gain + i, count);
+            b *= f32v_load_first(gain + half + i, count);
         }
+        const f32v cosine = f32v_load_first(angles + i, count) * scale;
+        const f32v sine = f32v_load_first(angles + half + i, count) * direction;
+        f32v_store(to + i, a * cosine - b * sine);
+        f32v_store(to + half + i, b * cosine + a * sine);
     }
 }
 
-/* `rows` rows of one head, those of `token`, into `to`, which has room for a vector behind them. */
-static void load_head(const heads *h, const ups_tensor *from, int64_t offset, int64_t stride, const int32_t *token,
-                      int64_t rows, const treatment *t, float *row, float *to) {
+/* Asks for a row of a head, of at most some hundred bytes. */
+static inline void ask_for_row(const heads *h, const ups_tensor *from, int64_t offset) {
     const size_t size = ups_dtype_size(from->dtype), bytes = (size_t)h->width * size;
-    for (int64_t r = 0; r < rows; r++, to += h->padded_width) {
-        const char *next =
-            (const char *)from->data + (size_t)(offset + token[ups_min(r + AHEAD, rows - 1)] * stride) * size;
-        for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(next + line);
-        __builtin_prefetch(next + bytes - 1);
-        const float *x = ups_row_read(from, offset + token[r] * stride, h->width, row);
-        float scale = t->factor;
-        if (t->gain) {
-            float *rms = t->rms ? t->rms + token[r] * h->count : NULL, inverse = t->keep ? inverse_rms(h, x) : *rms;
-            if (t->keep && rms) *rms = inverse;
-            scale *= inverse;
+    const char *row = (const char *)from->data + (size_t)offset * size;
+    for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(row + line);
+    __builtin_prefetch(row + bytes - 1);
+}
+
+/* 1/rms of some rows of a head, at most TOGETHER, those of `token`. */
+static void find_rms(const heads *h, const float *const *x, const int32_t *token, int64_t rows, const treatment *t,
+                     float *inverse) {
+    for (int64_t r = 0; r < rows && !t->keep; r++) inverse[r] = t->rms[token[r] * h->count];
+    if (!t->keep) return;
+    for (int64_t r = 0; r < TOGETHER; r++) {
+        f32v sum = {0};
+        for (int64_t i = 0; r < rows && i < h->width; i += UPS_VECTOR) {
+            const f32v value = f32v_load_first(x[r] + i, h->width - i);
+            sum += value * value;
         }
-        if (t->rotated && h->rotary) {
-            turn_row(h, x, scale, t->gain, h->rotary + token[r] * h->width, false, to);
-            continue;
+        inverse[r] = f32v_sum(sum);
+    }
+    for (int r = 0; r < TOGETHER; r++) inverse[r] = 1.0f / sqrtf(inverse[r] / (float)h->width + h->epsilon);
+    for (int64_t r = 0; t->rms && r < rows; r++) t->rms[token[r] * h->count] = inverse[r];
+}
+
+/* `rows` rows of one head, those of `token`, into `to`, which has room for a vector behind them. `room`: for TOGETHER
+ * rows. */
+static void load_head(const heads *h, const ups_tensor *from, int64_t offset, int64_t stride, const int32_t *token,
+                      int64_t rows, const treatment *t, float *room, float *to) {
+    for (int64_t first = 0; first < rows; first += TOGETHER, token += TOGETHER) {
+        const int64_t some = ups_min(TOGETHER, rows - first), next = ups_min(TOGETHER, rows - first - some);
+        const float *x[TOGETHER];
+        float inverse[TOGETHER];
+        for (int64_t r = 0; r < next; r++) ask_for_row(h, from, offset + token[TOGETHER + r] * stride);
+        for (int64_t r = 0; r < some; r++) {
+            x[r] = ups_row_read(from, offset + token[r] * stride, h->width, room + r * h->padded_width);
         }
-        for (int64_t i = 0; i < h->padded_width; i += UPS_VECTOR) {
-            f32v value = f32v_load_first(x + i, h->width - i) * scale;
-            if (t->gain) value *= f32v_load_first(t->gain + i, h->width - i);
-            f32v_store(to + i, value);
+        if (t->gain) find_rms(h, x, token, some, t, inverse);
+        for (int64_t r = 0; r < some; r++, to += h->padded_width) {
+            const float scale = t->gain ? t->factor * inverse[r] : t->factor;
+            if (t->rotated && h->rotary) {
+                turn_row(h, x[r], scale, t->gain, h->rotary + token[r] * h->width, false, to);
+                continue;
+            }
+            for (int64_t i = 0; i < h->padded_width; i += UPS_VECTOR) {
+                f32v value = f32v_load_first(x[r] + i, h->width - i) * scale;
+                if (t->gain) value *= f32v_load_first(t->gain + i, h->width - i);
+                f32v_store(to + i, value);
+            }
         }
     }
 }
@@ -247,12 +270,12 @@ static void window_forward(const ups_op_call *call, const heads *h, const head_p
     const treatment of_q = {call->inputs[2].data, h->scale, at->q_rms, true, true};
     const treatment of_k = {call->inputs[3].data, 1.0f, at->k_rms, true, true};
     const int64_t features = h->count * h->width;
-    load_head(h, h->kv, at->k, h->k_stride, s->token, h->keys, &of_k, s->row, s->k);
-    load_head(h, h->kv, at->v, h->k_stride, s->token, h->keys, &as_it_is, s->row, s->v);
+    load_head(h, h->kv, at->k, h->k_stride, s->token, h->keys, &of_k, s->turned, s->k);
+    load_head(h, h->kv, at->v, h->k_stride, s->token, h->keys, &as_it_is, s->turned, s->v);
     for (int64_t first = 0; first < h->queries; first += QUERIES) {
         const int64_t rows = ups_min(QUERIES, h->queries - first);
         const int32_t *token = s->token + first;
-        load_head(h, h->q, at->q, h->q_stride, token, rows, &of_q, s->row, s->q);
+        load_head(h, h->q, at->q, h->q_stride, token, rows, &of_q, s->turned, s->q);
         const int64_t columns = whole_columns(h, rows, s->q);
         ups_transpose(columns, h->padded_width, s->q, h->padded_width, s->q_t, QUERIES);
         for (int64_t key = 0; key < h->keys; key += KEYS) {
@@ -333,7 +356,7 @@ static void load_lse(const head_place *at, const int32_t *token, int64_t rows, i
 static void weigh_outputs(const ups_op_call *call, const heads *h, const head_place *at, const int32_t *token,
                           int64_t rows, int64_t columns, const scratch *s) {
     const int64_t features = h->count * h->width;
-    load_head(h, &call->output, at->out, features, token, rows, &as_it_is, s->row, s->rows);
+    load_head(h, &call->output, at->out, features, token, rows, &as_it_is, s->turned, s->rows);
     for (int64_t r = 0; r < columns; r++) {
         const float *out = s->rows + r * h->padded_width, *d_out = s->d_out + r * h->padded_width;
         f32v sum = {0};
@@ -350,13 +373,13 @@ static void window_backward(const ups_op_call *call, const heads *h, const head_
     const treatment of_k = {call->inputs[3].data, 1.0f, at->k_rms, false, true};
     const int64_t features = h->count * h->width;
     const bool all = h->keys <= KEYS;
-    load_head(h, h->kv, at->k, h->k_stride, s->token, h->keys, &of_k, s->row, s->k);
-    load_head(h, h->kv, at->v, h->k_stride, s->token, h->keys, &as_it_is, s->row, s->v);
+    load_head(h, h->kv, at->k, h->k_stride, s->token, h->keys, &of_k, s->turned, s->k);
+    load_head(h, h->kv, at->v, h->k_stride, s->token, h->keys, &as_it_is, s->turned, s->v);
     for (int64_t first = 0; first < h->queries; first += QUERIES) {
         const int64_t rows = ups_min(QUERIES, h->queries - first);
         const int32_t *token = s->token + first;
-        load_head(h, h->q, at->q, h->q_stride, token, rows, &of_q, s->row, s->q);
-        load_head(h, &call->output_gradient, at->out, features, token, rows, &as_it_is, s->row, s->d_out);
+        load_head(h, h->q, at->q, h->q_stride, token, rows, &of_q, s->turned, s->q);
+        load_head(h, &call->output_gradient, at->out, features, token, rows, &as_it_is, s->turned, s->d_out);
         const int64_t columns = whole_columns(h, rows, s->q);
         whole_columns(h, rows, s->d_out);
         load_lse(at, token, rows, columns, s);

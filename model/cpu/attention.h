@@ -59,15 +59,6 @@ static inline void load_row(const ups_tensor *from, int64_t offset, const heads 
     for (; i < h->padded_width; i += UPS_VECTOR) f32v_store(to + i, (f32v){0});
 }
 
-static inline float inverse_rms(const heads *h, const float *row) {
-    f32v sum = {0};
-    for (int64_t i = 0; i < h->width; i += UPS_VECTOR) {
-        const f32v x = f32v_load_first(row + i, h->width - i);
-        sum += x * x;
-    }
-    return 1.0f / sqrtf(f32v_sum(sum) / (float)h->width + h->epsilon);
-}
-
 static inline void scale_row(const heads *h, float factor, float *row) {
     for (int64_t i = 0; i < h->padded_width; i += UPS_VECTOR) f32v_store(row + i, f32v_load(row + i) * factor);
 }
