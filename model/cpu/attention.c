@@ -6,8 +6,12 @@
  * first-level cache. Scores lie transposed, (keys, QUERIES): a vector holds those of neighbouring queries, whose
  * largest scores, sums and exponentials are found lane by lane. A chunk whose scores are larger than those before makes
  * what was summed of these smaller (FlashAttention, arXiv 2205.14135). Forward keeps the log-sum-exp of each row of
- * scores; backward makes the probabilities again from it: P = exp(S - lse)   dV = P^T dO   dP = dO V^T   dS = P (dP -
- * rowsum(dO O))   dQ = dS K   dK = dS^T Q */
+ * scores, by which backward makes the probabilities P again:
+ *
+ *     dV = P^T dO,   dP = dO V^T,   dS = P (dP - rowsum(P dP)),   dQ = dS K,   dK = dS^T Q
+ *
+ * Of more keys than a chunk's rowsum(P dP) is taken as rowsum(dO O), of the output as it is stored: in 16 bits it is
+ * rounded, and gradients of queries and keys with it, as on AMX tiles and on cards. */
 #include "model/cpu/attention.h"
 #include "model/cpu/product.h"
 
@@ -30,7 +34,7 @@ typedef struct scratch {
     float *q, *d_out, *rows, *turned;    /* (QUERIES, padded width) */
     float *q_t, *d_out_t, *out_t;        /* (padded width, QUERIES) */
     float *s, *ds;                       /* (KEYS, QUERIES): scores, then probabilities, and gradients */
-    float *shift, *sum, *weighted, *row; /* (QUERIES) each; (2, padded width) */
+    float *shift, *sum, *weighted, *row; /* (QUERIES) each; (padded width) */
     float *bias;                         /* of the head, (offsets) */
     int32_t *token, *code;               /* of the window */
 } scratch;
@@ -47,24 +51,12 @@ static int64_t lay_out(const heads *all, float *memory, scratch *s) {
         float **array;
         int64_t elements;
     } arrays[] = {
-        {&s->k, of_keys},
-        {&s->v, of_keys},
-        {&s->dk, of_keys},
-        {&s->dv, of_keys},
-        {&s->q, of_queries},
-        {&s->d_out, of_queries},
-        {&s->rows, of_queries},
-        {&s->turned, of_queries},
-        {&s->q_t, of_queries},
-        {&s->d_out_t, of_queries},
-        {&s->out_t, of_queries},
-        {&s->s, KEYS * QUERIES},
-        {&s->ds, KEYS * QUERIES},
-        {&s->shift, QUERIES},
-        {&s->sum, QUERIES},
-        {&s->weighted, QUERIES},
-        {&s->row, 2 * h.padded_width},
-        {&s->bias, h.windows.offsets},
+        {&s->k, of_keys},          {&s->v, of_keys},          {&s->dk, of_keys},
+        {&s->dv, of_keys},         {&s->q, of_queries},       {&s->d_out, of_queries},
+        {&s->rows, of_queries},    {&s->turned, of_queries},  {&s->q_t, of_queries},
+        {&s->d_out_t, of_queries}, {&s->out_t, of_queries},   {&s->s, KEYS * QUERIES},
+        {&s->ds, KEYS * QUERIES},  {&s->shift, QUERIES},      {&s->sum, QUERIES},
+        {&s->weighted, QUERIES},   {&s->row, h.padded_width}, {&s->bias, h.windows.offsets},
     };
     int64_t at = 0;
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
@@ -207,9 +199,11 @@ static void gather(const heads *h, int64_t keys, int64_t rows, const float *scor
                 accumulate);
 }
 
-/* e^x for x of at most 88, what is below -55 taken for that; NaN stays NaN. 2^n 2^r by a polynomial of degree five, the
- * best one for the relative error: below 3e-7. */
+/* e^x for x of at most 88; x below -55 counts as -55: such a key weighs 1e-24, not 0. 2^n 2^r, of a polynomial of
+ * degree five whose relative error is below 3e-7; of all it is up to 4e-6 far from 0, where what is computed is small.
+ * NaN stays NaN, whatever its bits are. */
 static inline f32v exp_of(f32v x) {
+    typedef uint32_t u32v __attribute__((vector_size(UPS_VECTOR * sizeof(uint32_t))));
     const f32v lowest = (f32v){0} - 55.0f;
     x = f32v_larger(lowest, x) * 1.442695041f;
     const f32v shifted = x + 12582912.0f; /* 1.5 * 2^23: rounds to the nearest integer */
@@ -219,7 +213,7 @@ static inline f32v exp_of(f32v x) {
     p = p * r + 0.240221197f;
     p = p * r + 0.693146967f;
     p = p * r + 1.0f;
-    return (f32v)((i32v)p + ((i32v)shifted << 23));
+    return p * (f32v)(((u32v)shifted + 127u) << 23);
 }
 
 /* Scores of a chunk to exponentials, in place, less the largest score of each query so far, which `shift` keeps. What

@@ -108,12 +108,6 @@ static inline f32v f32v_larger(f32v a, f32v b) {
     const i32v larger = a > b;
     return (f32v)(((i32v)a & larger) | ((i32v)b & ~larger));
 }
-static inline float f32v_largest(f32v v) {
-    float lanes[UPS_VECTOR];
-    f32v_store(lanes, v);
-    for (int i = 1; i < UPS_VECTOR; i++) lanes[0] = lanes[i] > lanes[0] ? lanes[i] : lanes[0];
-    return lanes[0];
-}
 
 /* The exponential, as sixteen at a time or one: e^x = 2^n e^r with r in [-ln2/2, ln2/2]; a polynomial of degree six for
  * e^r (relative error below 2e-7). Underflows to 0 below -87.3 and is clamped above 88. Written for the compiler to

@@ -284,6 +284,43 @@ CLAIM(attention_to_one_key_hands_its_value_on_however_large_the_score_is) {
     }
 }
 
+/* A NaN in a query, whatever its bits are, reaches that query's output and all gradients of its head; training stops by
+ * them. There are more keys than are worked on at once. */
+CLAIM(a_nan_reaches_all_that_attention_makes_of_it) {
+    enum { TOKENS = 130, WIDTH = 24, FEATURES = 2 * WIDTH, ROW = 3 * FEATURES, TOKEN = 7 };
+    static const uint32_t bits[] = {0x7fc00000, 0xffc00000, 0x7fffffff, 0xffffffff, 0x7fc00001, 0x7f800001};
+    const op_case poisoned = {.name = "attention to NaN",
+                              .kind = UPS_OP_ATTENTION,
+                              .attributes = {.heads = 2, .epsilon = 1e-6f},
+                              .input_count = 1,
+                              .inputs = {{.kind = COMPUTE, .shape = UPS_SHAPE(1, TOKENS, ROW)}},
+                              .output = {.kind = COMPUTE, .shape = UPS_SHAPE(1, TOKENS, FEATURES)},
+                              .saved = {UPS_SHAPE(1, 2, TOKENS)}};
+    if (!on_cpu()) skip();
+    for (size_t b = 0; b < sizeof bits / sizeof *bits; b++) {
+        static double y[TOKENS * FEATURES], dx[TOKENS * ROW];
+        fixture f;
+        assert_true(fixture_create(&f, &poisoned, UPS_F32));
+        memcpy((float *)f.call.inputs[0].data + TOKEN * ROW + 3, &bits[b], sizeof bits[b]);
+        run_forward(&f);
+        download(&f.call.output, y);
+        prepare_backward_call(&f);
+        give_gradient(&f, 0, 90);
+        run_backward(&f);
+        download(&f.gradients[0].tensor, dx);
+        for (int i = 0; i < TOKENS * FEATURES; i++) {
+            const bool first_head = i % FEATURES < WIDTH;
+            assert_int_equal(isnan(y[i]), first_head && i / FEATURES == TOKEN);
+            for (int part = 1; part < 3; part++) { /* of keys and values; of queries that one alone */
+                const double d = dx[i / FEATURES * ROW + part * FEATURES + i % FEATURES];
+                assert_int_equal(isnan(d), first_head);
+            }
+            assert_int_equal(isnan(dx[i / FEATURES * ROW + i % FEATURES]), first_head && i / FEATURES == TOKEN);
+        }
+        fixture_destroy(&f);
+    }
+}
+
 CLAIM(every_kind_of_the_list_has_a_case) {
     for (int kind = 0; kind < UPS_OP_COUNT; kind++) {
         bool found = false;
