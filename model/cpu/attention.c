@@ -307,7 +307,8 @@ static void head_forward(const ups_op_call *call, const heads *h, int64_t item, 
 static void scores_backward(int64_t keys, int64_t columns, bool all, const scratch *s) {
     for (int64_t c = 0; c < columns; c += UPS_VECTOR) {
         const f32v lse = f32v_load(s->shift + c);
-        f32v weighted = all ? (f32v){0} : f32v_load(s->weighted + c);
+        f32v weighted = {0};
+        if (!all) weighted = f32v_load(s->weighted + c);
         float *const p = s->s + c, *const ds = s->ds + c;
         for (int64_t at = 0; at < keys * QUERIES; at += QUERIES) {
             const f32v probability = exp_of(f32v_load(p + at) - lse), dp = f32v_load(ds + at);
