@@ -17,9 +17,10 @@ RATE, MOMENTUM = 0.02, 0.95
 BETAS, EPSILON = (0.9, 0.99), 1e-8
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
-# name: shape, matrices in it (0: AdamW's). Some odd, one large enough for all threads together.
+# name: shape, matrices in it (0: AdamW's). Some odd, some whose rows lie apart by a power of two, two too large for a thread's cache.
 SHAPES = {"square": ((48, 48), 1), "wide": ((17, 96), 1), "tall": ((131, 24), 1), "qkv": ((3 * 40, 40), 3), "row": ((1, 7), 1), "rows": ((3, 7), 3),
-          "modes": ((5, 2 * 19, 21), 5), "large": ((260, 190), 1), "gain": ((48,), 0), "input": ((24, 9), 0)}
+          "modes": ((5, 2 * 19, 21), 5), "up": ((256, 64), 1), "down": ((64, 256), 1), "longest": ((101, 513), 1), "large": ((260, 190), 1),
+          "larger": ((190, 400), 1), "gain": ((48,), 0), "input": ((24, 9), 0)}
 
 
 def take_steps(scratch, weights, gradients, matrices, **options):
@@ -86,7 +87,7 @@ def test_steps_are_those_of_float64(scratch, bf16, tolerance):
         assert np.linalg.norm(moved - reference) <= tolerance * np.linalg.norm(reference), name
         kept = {"muon.momentum.": first} if matrices[name] else {"adamw.first_moment.": first, "adamw.second_moment.": second}
         for buffer, values in kept.items():
-            assert np.linalg.norm(found[buffer + name] - values[name]) <= 1e-6 * np.linalg.norm(values[name]), buffer + name
+            assert np.linalg.norm(found[buffer + name] - values[name]) <= 2e-6 * np.linalg.norm(values[name]), buffer + name  # their norm is rounded
 
 
 def test_only_what_adamw_moves_has_its_moments(scratch):
@@ -120,6 +121,18 @@ def test_singular_values_come_near_one(scratch, bf16):
         assert after[: within.sum()].min() > 0.6 and after.max() < 1.25, name
         # What has no part in the momentum gets none, but for rounding that the polynomial enlarges by 485 at most.
         assert after[before < 1e-9].max(initial=0) < (0.6 if bf16 else 1e-2), name
+
+
+def test_small_singular_values_grow_as_in_float64(scratch):
+    """Values down to a millionth of the largest: what a float32 of their square says of them is rounding."""
+    generator = np.random.default_rng(7)
+    orthogonal = lambda n, k: np.linalg.qr(generator.standard_normal((n, k)))[0]
+    gradients = {f"{rows} x {columns}": (orthogonal(rows, n) * 10.0**np.linspace(0, -6, n) @ orthogonal(columns, n).T).astype(np.float32)
+                 for rows, columns in ((48, 48), (64, 192), (200, 64), (96, 96), (256, 200)) for n in [min(rows, columns)]}
+    for name, _, _, direction in directions(scratch, gradients, bf16=0):
+        gradient = gradients[name].astype(np.float64)
+        error = np.linalg.norm(direction - newton_schulz(gradient), 2)
+        assert error < 2e-3, (name, error)
 
 
 def test_a_momentum_of_zero_moves_nothing(scratch):

@@ -10,8 +10,13 @@
  * root mean square, as large as AdamW's, whose learning rate and decay fit as they are.
  *
  * Small matrices are shared out among the threads, large ones are worked on by all threads together. A product's bits
- * do not depend on its threads, so neither do Muon's. Matrices of a few thousand elements stay in a thread's cache with
- * all that is made of them: nothing is packed, and a step is G, G², Q = a I + b G + c G², X ← Q X. */
+ * do not depend on its threads, so neither do Muon's.
+ *
+ * Matrices of some ten thousand elements, in float32, stay in a thread's cache with all that is made of them. There
+ * steps are taken by G alone, which they turn into P G P, P = a I + b G + c G², and X is multiplied once, by the
+ * product of all P. All of these are polynomials of the first G: symmetric, so that half of each is computed, and as
+ * small as the shorter side. What G does not hold in float32 are singular values below some 10⁻⁴ of the largest: their
+ * directions come out as P's are where G is 0, a I, which is what they are at 0. */
 #include "model/cpu/matmul.h"
 #include "model/cpu/product.h"
 
@@ -22,7 +27,9 @@ enum {
     ALIGNMENT = 64,            /* bytes */
     SMALL_MATRIX = 1 << 22,    /* multiplications a product below which threads take a matrix each */
     CHUNK_ELEMENTS = 1 << 14,  /* of element-by-element work that a thread takes */
-    CACHED_ELEMENTS = 1 << 16, /* floats that stay in the second-level cache */
+    CACHED_ELEMENTS = 1 << 18, /* floats of which what a product takes stays in the second-level cache */
+    SQUARES = 5,               /* symmetric matrices that steps by G take */
+    PANEL = 2 * UPS_VECTOR,    /* columns of a symmetric product that begin in the same row */
 };
 static const float a_factor = 3.4445f, b_factor = -4.7750f, c_factor = 2.0315f;
 #define SMALLEST_NORM 1e-30 /* a smaller momentum is none: its reciprocal would leave float32 */
@@ -30,8 +37,8 @@ static const float a_factor = 3.4445f, b_factor = -4.7750f, c_factor = 2.0315f;
 /* How a matrix is worked on, and where things lie in its workspace, in bytes. */
 typedef struct muon_layout {
     int64_t rows, columns, side; /* side: the shorter one */
-    bool wide, cached;           /* cached: x[0] is as it is, all else padded to whole vectors, side by length */
-    int64_t padded_side, padded_length;
+    bool wide, cached;
+    int64_t padded_side, padded_length; /* cached: whole vectors */
     ups_dtype operands;
     ups_matmul_shape gram, square, step, last;
     size_t x[2], squares[3], scratch, bytes;
@@ -41,22 +48,26 @@ static size_t aligned(size_t bytes) {
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-static bool is_small(const ups_matrices *m) {
-    int64_t side = ups_min(m->rows, m->columns);
-    return (double)m->rows * (double)m->columns * (double)side < SMALL_MATRIX;
+/* Elements from row to row: lines of a multiple of 256 bytes would share a few sets of the first-level cache. */
+static int64_t stride_of(int64_t columns) {
+    return columns % 64 == 0 ? columns + 16 : columns;
 }
 
-/* In a thread's cache: x[0], then X and what it becomes, Xᵀ, G and Q. */
+/* In a thread's cache: x[0] as it is stored; then, of whole vectors, X, its transpose or what becomes of it, and
+ * squares. */
 static void lay_out_cached(muon_layout *l, int64_t length) {
     const int64_t side = ups_div_up(l->side, UPS_VECTOR) * UPS_VECTOR;
     length = ups_div_up(length, UPS_VECTOR) * UPS_VECTOR;
-    l->cached = l->operands == UPS_F32 && 3 * side * length + 2 * side * side <= CACHED_ELEMENTS;
+    const int64_t across = side * stride_of(length), along = length * stride_of(side);
+    const int64_t all = across > along ? across : along, square = side * stride_of(side);
+    l->cached = l->operands == UPS_F32 && 2 * all + SQUARES * square <= CACHED_ELEMENTS;
     if (!l->cached) return;
     l->padded_side = side;
     l->padded_length = length;
     l->x[0] = 0;
     l->x[1] = aligned((size_t)(l->rows * l->columns) * sizeof(float));
-    l->bytes = l->x[1] + aligned((size_t)(3 * side * length + 2 * side * side) * sizeof(float));
+    l->squares[0] = l->x[1] + aligned((size_t)(2 * all) * sizeof(float));
+    l->bytes = l->squares[0] + aligned((size_t)(SQUARES * square) * sizeof(float));
 }
 
 static muon_layout layout_of(const ups_matrices *m, ups_dtype compute, int threads) {
@@ -97,10 +108,16 @@ static muon_layout layout_of(const ups_matrices *m, ups_dtype compute, int threa
     return l;
 }
 
+/* A thread takes such a matrix alone. */
+static bool is_small(const ups_matrices *m, ups_dtype compute) {
+    const int64_t side = ups_min(m->rows, m->columns);
+    return (double)m->rows * (double)m->columns * (double)side < SMALL_MATRIX || layout_of(m, compute, 1).cached;
+}
+
 size_t UPS_CPU(muon_workspace)(int threads, const ups_matrices *matrices, int32_t count, ups_dtype compute) {
     size_t most = 0;
     for (int32_t i = 0; i < count; i++) {
-        bool small = is_small(&matrices[i]);
+        bool small = is_small(&matrices[i], compute);
         size_t bytes = layout_of(&matrices[i], compute, small ? 1 : threads).bytes * (size_t)(small ? threads : 1);
         if (bytes > most) most = bytes;
     }
@@ -177,38 +194,70 @@ static const float *orthogonalise(const muon_layout *l, int threads, char *works
     return from;
 }
 
+/* C = A B, known to be symmetric, of `side` rows: what lies on and below the diagonal is computed, the rest copied. */
+static void symmetric_product(int64_t side, int64_t k, const float *a, int64_t row_stride, int64_t k_stride,
+                              const float *b, float *c) {
+    const int64_t stride = stride_of(side);
+    for (int64_t column = 0; column < side; column += PANEL) {
+        const int64_t first = column / UPS_TILE_ROWS * UPS_TILE_ROWS, columns = ups_min(PANEL, side - column);
+        ups_product(side - first, columns, k, a + first * row_stride, row_stride, k_stride, b + column, stride,
+                    c + first * stride + column, stride, false);
+    }
+    for (int64_t column = 0; column + PANEL < side; column += PANEL) {
+        const int64_t below = column + PANEL;
+        ups_transpose(side - below, PANEL, c + below * stride + column, stride, c + column * stride + below, stride);
+    }
+}
+
+/* The product of all P that turn G to nearly a unit matrix, in one of the squares, the first of which is G. */
+static const float *factor_of(int64_t side, float *squares) {
+    const int64_t stride = stride_of(side), size = side * stride;
+    float *gram = squares, *made = gram + size, *poly = made + size, *product = poly + size, *half = product + size;
+    for (int step = 0; step < STEPS; step++) {
+        float *const p = step == 0 ? product : poly;
+        symmetric_product(side, side, gram, stride, 1, gram, made);
+        for (int64_t i = 0; i < size; i += UPS_VECTOR) {
+            f32v_store(p + i, f32v_load(made + i) * c_factor + f32v_load(gram + i) * b_factor);
+        }
+        for (int64_t i = 0; i < side; i++) p[i * stride + i] += a_factor;
+        if (step > 0) {
+            symmetric_product(side, side, p, stride, 1, product, made);
+            float *const before = product;
+            product = made;
+            made = before;
+        }
+        if (step == STEPS - 1) break;
+        symmetric_product(side, side, p, stride, 1, gram, half);
+        symmetric_product(side, side, p, stride, 1, half, gram);
+    }
+    return product;
+}
+
 /* The same by one thread, in its cache. */
 static const float *orthogonalise_cached(const muon_layout *l, char *workspace, double norm) {
-    const int64_t side = l->padded_side, length = l->padded_length, all = side * length, square = side * side;
-    float *const kept = (float *)(void *)(workspace + l->x[0]);
-    float *x = (float *)(void *)(workspace + l->x[1]), *to = x + all;
-    float *const transposed = to + all, *const gram = transposed + all, *const factor = gram + square;
-    /* As it is stored, padded: X of a wide matrix, its transpose of a tall one. */
-    float *const stored = l->wide ? x : transposed;
-    const int64_t stride = l->wide ? length : side;
+    const int64_t side = l->padded_side, length = l->padded_length;
+    const int64_t across = stride_of(length), along = stride_of(side), stride = l->wide ? across : along;
+    float *const kept = (float *)(void *)(workspace + l->x[0]), *const x = (float *)(void *)(workspace + l->x[1]);
+    float *const squares = (float *)(void *)(workspace + l->squares[0]);
+    float *const other = x + (squares - x) / 2;
+    const int64_t rows = l->wide ? side : length, columns = l->wide ? length : side;
     const float inverse = (float)(1.0 / norm);
-    memset(stored, 0, (size_t)all * sizeof(float));
+    memset(x, 0, (size_t)(rows * stride) * sizeof(float));
+    memset(squares, 0, (size_t)(SQUARES * side * along) * sizeof(float)); /* what lies between rows is added up, too */
     for (int64_t row = 0; row < l->rows; row++) {
-        for (int64_t i = 0; i < l->columns; i++) stored[row * stride + i] = kept[row * l->columns + i] * inverse;
+        for (int64_t i = 0; i < l->columns; i++) x[row * stride + i] = kept[row * l->columns + i] * inverse;
     }
-    if (!l->wide) ups_transpose(length, side, transposed, side, x, length);
-    for (int step = 0; step < STEPS; step++) {
-        if (step > 0 || l->wide) ups_transpose(side, length, x, length, transposed, side);
-        ups_product(side, side, length, x, length, 1, transposed, side, gram, side, false);
-        ups_product(side, side, side, gram, side, 1, gram, side, factor, side, false);
-        for (int64_t i = 0; i < square; i += UPS_VECTOR) {
-            f32v_store(factor + i, f32v_load(factor + i) * c_factor + f32v_load(gram + i) * b_factor);
-        }
-        for (int64_t i = 0; i < square; i += side + 1) factor[i] += a_factor;
-        ups_product(side, length, side, factor, side, 1, x, length, to, length, false);
-        float *const made = to;
-        to = x;
-        x = made;
+    if (l->wide) {
+        ups_transpose(side, length, x, across, other, along);
+        symmetric_product(side, length, x, across, 1, other, squares);
+    } else {
+        symmetric_product(side, length, x, 1, along, x, squares);
     }
-    if (!l->wide) ups_transpose(side, length, x, length, transposed, side);
-    const float *const result = l->wide ? x : transposed;
+    const float *const factor = factor_of(side, squares);
+    ups_product(rows, columns, side, l->wide ? factor : x, along, 1, l->wide ? x : factor, stride, other, stride,
+                false);
     for (int64_t row = 0; row < l->rows; row++) {
-        memcpy(kept + row * l->columns, result + row * stride, (size_t)l->columns * sizeof(float));
+        memcpy(kept + row * l->columns, other + row * stride, (size_t)l->columns * sizeof(float));
     }
     return kept;
 }
@@ -239,7 +288,7 @@ static void move(const ups_optimizer_call *call, const ups_matrices *m, int64_t 
 static const ups_matrices *small_at(const ups_optimizer_call *call, int64_t place, int64_t *index) {
     const ups_matrices *m = call->matrices;
     for (;; m++) {
-        if (!is_small(m)) continue;
+        if (!is_small(m, call->compute_dtype)) continue;
         if (place < m->count) break;
         place -= m->count;
     }
@@ -253,7 +302,7 @@ void UPS_CPU(muon)(int threads, const ups_optimizer_call *call) {
     size_t most = 0; /* bytes for a small matrix */
     for (int32_t i = 0; i < call->matrices_count; i++) {
         const ups_matrices *m = &call->matrices[i];
-        if (is_small(m)) {
+        if (is_small(m, call->compute_dtype)) {
             const size_t bytes = layout_of(m, call->compute_dtype, 1).bytes;
             if (bytes > most) most = bytes;
             small += m->count;
