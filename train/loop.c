@@ -22,6 +22,7 @@
 typedef struct loss_history {
     double mean;
     int64_t steps;
+    double largest; /* spike that was reported, over the mean of its time */
 } loss_history;
 
 typedef struct loop {
@@ -35,8 +36,9 @@ typedef struct loop {
     char *checkpoints; /* directory */
     double last_gradient_norm, last_rate;
     loss_history history[UPS_MAX_LOSS_SETS];
-    int64_t bad_reported; /* samples that the loader skipped, by now in the log */
-    double began;         /* clock when this process began; validations and checkpoints do not count */
+    int64_t spikes, spikes_reported; /* since this process began */
+    int64_t bad_reported;            /* samples that the loader skipped, by now in the log */
+    double began;                    /* clock when this process began; validations and checkpoints do not count */
     int64_t began_step;
     ups_loss_sums last;                      /* of the steps of the last line */
     double validated[UPS_SAMPLER_MAX_TASKS]; /* loss of each task in the last validation; NaN: none */
@@ -294,6 +296,9 @@ static void say_summary(const loop *l, bool ended_early) {
                 (long long)best->stale, best->score, (long long)best->step, l->stage->name);
     if (l->state.step == l->began_step) return;
     say_usage(l);
+    if (l->spikes > l->spikes_reported)
+        ups_log(UPS_LOG_INFO, "  the loss spiked in %lld steps; those larger than all before were reported",
+                (long long)l->spikes);
     char header[40] = "";
     if (best->step > 0) snprintf(header, sizeof header, "best, step %lld", (long long)best->step);
     ups_log(UPS_LOG_INFO, "  %-20s %12s %12s   %s", "task", "training", "validation", header);
@@ -457,12 +462,18 @@ static ups_status issue_step(loop *l, ups_error *error) {
     return UPS_OK;
 }
 
-/* A step's losses' own running mean is what it is held against. */
+/* A step's losses' own running mean is what it is held against. Losses of some data spike again and again: reported
+ * are those that are larger than all before, the others are counted. */
 static ups_status watch_for_spike(loop *l, int64_t step, double loss, ups_error *error) {
     const ups_training_config *training = l->options->training;
     int set = l->stage->losses_due ? l->stage->losses_due(l->stage->context, step) : 0;
     loss_history *history = &l->history[set];
-    if (training->spike_factor > 0 && history->steps > SPIKE_AFTER && loss > training->spike_factor * history->mean) {
+    const bool spikes =
+        training->spike_factor > 0 && history->steps > SPIKE_AFTER && loss > training->spike_factor * history->mean;
+    if (spikes) l->spikes++;
+    if (spikes && loss > history->largest * history->mean) {
+        history->largest = loss / history->mean;
+        l->spikes_reported++;
         char batch[BATCH_TEXT];
         UPS_TRY(describe_any_batch(l, step, training->accumulation - 1, batch, error));
         if (leads(l))

@@ -24,9 +24,10 @@ typedef struct pull {
     ups_training_state state;
     const char *output; /* folder of the run */
     bool zero_gradients, validates_nothing;
-    double at_peak; /* seconds of a micro-batch's arithmetic on a card; 0: it is not known */
-    double falling; /* by how much the score is lower from validation to validation */
-    int64_t bad_loss_at, bad_gradient_at, spike_at, cancel_at; /* optimizer steps; -1: never */
+    double at_peak;    /* seconds of a micro-batch's arithmetic on a card; 0: it is not known */
+    double falling;    /* by how much the score is lower from validation to validation */
+    float spike_again; /* what the loss of step spike_again_at is larger by */
+    int64_t bad_loss_at, bad_gradient_at, spike_at, spike_again_at, cancel_at; /* optimizer steps; -1: never */
     ups_micro_batch calls[MOST_CALLS];
     float seeds[MOST_CALLS];
     int call_count, validations;
@@ -47,7 +48,7 @@ static pull *begin(int64_t steps) {
     p->state =
         (ups_training_state){.seed = 1, .batch_size = 4, .score = NAN, .interval = {.tasks = 2, .task_names = names}};
     p->output = "run";
-    p->bad_loss_at = p->bad_gradient_at = p->spike_at = p->cancel_at = -1;
+    p->bad_loss_at = p->bad_gradient_at = p->spike_at = p->spike_again_at = p->cancel_at = -1;
     p->parameters = ups_parameters_create();
     ups_parameters_add(p->parameters, "weight", 1, (int64_t[]){WEIGHTS},
                        (ups_init){.kind = UPS_INIT_NORMAL, .scale = 1});
@@ -93,6 +94,7 @@ static ups_status micro_batch(void *context, const ups_micro_batch *micro, ups_e
     }
     if (micro->step == p->bad_loss_at) loss = NAN;
     if (micro->step == p->spike_at) loss += 1000;
+    if (micro->step == p->spike_again_at) loss += p->spike_again;
     if (micro->step == p->bad_gradient_at) g[3] = INFINITY;
     for (int i = 0; i < WEIGHTS && ups_optimizer_scales_losses(p->optimizer); i++)
         g[i] = fabsf(g[i]) > 65504 ? INFINITY : g[i]; /* as fp16 tensors would */
@@ -416,6 +418,29 @@ CLAIM(a_loss_that_spikes_is_reported_with_its_samples) {
     assert_contains(said, "spiked");
     assert_contains(said, "even: tensor[7] frame 120");
     end(p);
+}
+
+/* A step of as large a loss as one before, or larger. */
+static void check_spiking_again(float loss, int reports) {
+    pull *p = begin(160);
+    p->training.spike_factor = 10;
+    p->spike_at = 120;
+    p->spike_again_at = 140;
+    p->spike_again = loss;
+    capture caught = capture_begin(0);
+    ups_status status = run(p, &failure);
+    const char *said = capture_end(&caught);
+    ok(status);
+    assert_contains(said, "step 120: the loss spiked");
+    assert_int_equal(strstr(said, "step 140: the loss spiked") != NULL, reports == 2);
+    assert_int_equal(strstr(said, "the loss spiked in 2 steps; those larger than all before were reported") != NULL,
+                     reports == 1);
+    end(p);
+}
+
+CLAIM(a_spike_is_reported_again_only_if_it_is_larger) {
+    check_spiking_again(1000, 1);
+    check_spiking_again(1e6f, 2);
 }
 
 typedef void change(pull *p);

@@ -168,7 +168,8 @@ static const char *object_to_share(const char *text) {
             "activations that backward computes again instead of keeping: none, cheap (all but products), or block",   \
             .choices = checkpointings, .neutral = true),                                                               \
         KEY(DOUBLE, "spike_factor", at.spike_factor, "10", 0, 1e6,                                                     \
-            "reports a loss this many times its running mean; 0: never", .neutral = true),                             \
+            "reports a loss this many times its running mean, if larger than all reported before; 0: never",           \
+            .neutral = true),                                                                                          \
         optimizer_keys
 
 /* ---- the run ---------------------------------------------------------------------------------------------------- */

@@ -4,19 +4,20 @@
  * Five Newton-Schulz steps of order 5, X ← a X + (b G + c G²) X with G = X Xᵀ, from X of Frobenius norm 1, take every
  * singular value to about 0.7 to 1.2, unless it is below some thousandths of the norm; they need products alone. A step
  * here is G, P = b I + c G, Q = a I + G P, X ← Q X; of a matrix taller than wide with G = Xᵀ X and X ← X Q. Products
- * are float32, or have bf16 operands in a run that computes in bf16.
+ * are float32, or have bf16 operands in a run that computes in bf16, on processors that multiply them.
  *
  * The result is scaled by 0.2 √max(rows, columns) (Liu et al., arXiv 2502.16982): its elements are then 0.2 in the
  * root mean square, as large as AdamW's, whose learning rate and decay fit as they are.
  *
- * Small matrices are shared out among the threads, large ones are worked on by all threads together. A product's bits
- * do not depend on its threads, so neither do Muon's.
+ * Matrices in float32 of up to some hundred thousand elements are each worked on by one thread, with all that is made
+ * of them in its caches. There steps are taken by G alone, which they turn into P G P, P = a I + b G + c G², and X is
+ * multiplied once, by the product of all P. All of these are polynomials of the first G: symmetric, so that half of
+ * each is computed, and as small as the shorter side. What G does not hold in float32 are singular values below some
+ * 10⁻⁴ of the largest: their directions come out as P's are where G is 0, a I, which is what they are at 0.
  *
- * Matrices of some ten thousand elements, in float32, stay in a thread's cache with all that is made of them. There
- * steps are taken by G alone, which they turn into P G P, P = a I + b G + c G², and X is multiplied once, by the
- * product of all P. All of these are polynomials of the first G: symmetric, so that half of each is computed, and as
- * small as the shorter side. What G does not hold in float32 are singular values below some 10⁻⁴ of the largest: their
- * directions come out as P's are where G is 0, a I, which is what they are at 0. */
+ * Of the others small ones are shared out among the threads, large ones are worked on by all threads together. A
+ * product's bits do not depend on its threads, so neither do Muon's.
+ */
 #include "model/cpu/matmul.h"
 #include "model/cpu/product.h"
 
@@ -27,18 +28,27 @@ enum {
     ALIGNMENT = 64,            /* bytes */
     SMALL_MATRIX = 1 << 22,    /* multiplications a product below which threads take a matrix each */
     CHUNK_ELEMENTS = 1 << 14,  /* of element-by-element work that a thread takes */
-    CACHED_ELEMENTS = 1 << 18, /* floats of which what a product takes stays in the second-level cache */
+    ALONE_ELEMENTS = 1 << 21,  /* floats of one thread's workspace, at most: 384 x 1536 need 1.96 million */
     SQUARES = 5,               /* symmetric matrices that steps by G take */
-    PANEL = 2 * UPS_VECTOR,    /* columns of a symmetric product that begin in the same row */
+    PANEL = 2 * UPS_VECTOR,    /* columns of a product that are multiplied together, */
+    DEPTH = 384,               /* so many elements along k, which stay in the first-level cache, */
+    GROUP = 16 * UPS_TILE_ROWS /* by so many rows, which stay in the second-level cache */
 };
 static const float a_factor = 3.4445f, b_factor = -4.7750f, c_factor = 2.0315f;
 #define SMALLEST_NORM 1e-30 /* a smaller momentum is none: its reciprocal would leave float32 */
 
+/* Elsewhere bf16 operands would be made float32 again. */
+#if defined(UPS_CPU_TILES) || defined(__AVX512BF16__)
+enum { MULTIPLIES_BF16 = 1 };
+#else
+enum { MULTIPLIES_BF16 = 0 };
+#endif
+
 /* How a matrix is worked on, and where things lie in its workspace, in bytes. */
 typedef struct muon_layout {
     int64_t rows, columns, side; /* side: the shorter one */
-    bool wide, cached;
-    int64_t padded_side, padded_length; /* cached: whole vectors */
+    bool wide, alone;
+    int64_t padded_side, padded_length; /* alone: whole vectors */
     ups_dtype operands;
     ups_matmul_shape gram, square, step, last;
     size_t x[2], squares[3], scratch, bytes;
@@ -48,20 +58,21 @@ static size_t aligned(size_t bytes) {
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* Elements from row to row: lines of a multiple of 256 bytes would share a few sets of the first-level cache. */
+/* Elements from row to row, an odd number of lines: a column's are spread over all sets of the first-level cache. */
 static int64_t stride_of(int64_t columns) {
-    return columns % 64 == 0 ? columns + 16 : columns;
+    enum { LINE = 16 };
+    return (ups_div_up(columns, LINE) | 1) * LINE;
 }
 
-/* In a thread's cache: x[0] as it is stored; then, of whole vectors, X, its transpose or what becomes of it, and
+/* By one thread: x[0] as it is stored; then, of whole vectors, X, its transpose or what becomes of it, and
  * squares. */
-static void lay_out_cached(muon_layout *l, int64_t length) {
+static void lay_out_alone(muon_layout *l, int64_t length) {
     const int64_t side = ups_div_up(l->side, UPS_VECTOR) * UPS_VECTOR;
     length = ups_div_up(length, UPS_VECTOR) * UPS_VECTOR;
     const int64_t across = side * stride_of(length), along = length * stride_of(side);
     const int64_t all = across > along ? across : along, square = side * stride_of(side);
-    l->cached = l->operands == UPS_F32 && 2 * all + SQUARES * square <= CACHED_ELEMENTS;
-    if (!l->cached) return;
+    l->alone = l->operands == UPS_F32 && 2 * all + SQUARES * square <= ALONE_ELEMENTS;
+    if (!l->alone) return;
     l->padded_side = side;
     l->padded_length = length;
     l->x[0] = 0;
@@ -73,10 +84,10 @@ static void lay_out_cached(muon_layout *l, int64_t length) {
 static muon_layout layout_of(const ups_matrices *m, ups_dtype compute, int threads) {
     const bool wide = m->columns > m->rows;
     const int64_t side = wide ? m->rows : m->columns;
-    const ups_dtype operands = compute == UPS_BF16 ? UPS_BF16 : UPS_F32;
+    const ups_dtype operands = MULTIPLIES_BF16 && compute == UPS_BF16 ? UPS_BF16 : UPS_F32;
     muon_layout l = {.rows = m->rows, .columns = m->columns, .side = side, .wide = wide, .operands = operands};
-    lay_out_cached(&l, wide ? m->columns : m->rows);
-    if (l.cached) return l;
+    lay_out_alone(&l, wide ? m->columns : m->rows);
+    if (l.alone) return l;
     l.gram = (ups_matmul_shape){.m = side,
                                 .n = side,
                                 .k = wide ? m->columns : m->rows,
@@ -111,7 +122,7 @@ static muon_layout layout_of(const ups_matrices *m, ups_dtype compute, int threa
 /* A thread takes such a matrix alone. */
 static bool is_small(const ups_matrices *m, ups_dtype compute) {
     const int64_t side = ups_min(m->rows, m->columns);
-    return (double)m->rows * (double)m->columns * (double)side < SMALL_MATRIX || layout_of(m, compute, 1).cached;
+    return (double)m->rows * (double)m->columns * (double)side < SMALL_MATRIX || layout_of(m, compute, 1).alone;
 }
 
 size_t UPS_CPU(muon_workspace)(int threads, const ups_matrices *matrices, int32_t count, ups_dtype compute) {
@@ -194,15 +205,31 @@ static const float *orthogonalise(const muon_layout *l, int threads, char *works
     return from;
 }
 
-/* C = A B, known to be symmetric, of `side` rows: what lies on and below the diagonal is computed, the rest copied. */
+/* C (m, n) = A (m, k) B (k, n); of a C that is known to be symmetric what lies above the diagonal need not be. */
+static void product(bool symmetric, int64_t m, int64_t n, int64_t k, const float *a, int64_t row_stride,
+                    int64_t k_stride, const float *b, int64_t b_stride, float *c, int64_t c_stride) {
+    for (int64_t start = 0; start < k; start += DEPTH) {
+        const int64_t depth = ups_min(DEPTH, k - start);
+        for (int64_t group = 0; group < m; group += GROUP) {
+            const int64_t end = ups_min(group + GROUP, m);
+            for (int64_t column = 0, columns; column < n; column += columns) {
+                const int64_t above = symmetric ? column / UPS_TILE_ROWS * UPS_TILE_ROWS : 0;
+                const int64_t first = above > group ? above : group;
+                if (first >= end) break;
+                columns = ups_min(n - column == UPS_WIDE_VECTORS * UPS_VECTOR ? n - column : PANEL, n - column);
+                ups_product(end - first, columns, depth, a + first * row_stride + start * k_stride, row_stride,
+                            k_stride, b + start * b_stride + column, b_stride, c + first * c_stride + column, c_stride,
+                            start > 0);
+            }
+        }
+    }
+}
+
+/* C = A B of `side` rows, known to be symmetric: half is computed, and the rest copied. */
 static void symmetric_product(int64_t side, int64_t k, const float *a, int64_t row_stride, int64_t k_stride,
                               const float *b, float *c) {
     const int64_t stride = stride_of(side);
-    for (int64_t column = 0; column < side; column += PANEL) {
-        const int64_t first = column / UPS_TILE_ROWS * UPS_TILE_ROWS, columns = ups_min(PANEL, side - column);
-        ups_product(side - first, columns, k, a + first * row_stride, row_stride, k_stride, b + column, stride,
-                    c + first * stride + column, stride, false);
-    }
+    product(true, side, side, k, a, row_stride, k_stride, b, stride, c, stride);
     for (int64_t column = 0; column + PANEL < side; column += PANEL) {
         const int64_t below = column + PANEL;
         ups_transpose(side - below, PANEL, c + below * stride + column, stride, c + column * stride + below, stride);
@@ -233,8 +260,8 @@ static const float *factor_of(int64_t side, float *squares) {
     return product;
 }
 
-/* The same by one thread, in its cache. */
-static const float *orthogonalise_cached(const muon_layout *l, char *workspace, double norm) {
+/* The same by one thread. */
+static const float *orthogonalise_alone(const muon_layout *l, char *workspace, double norm) {
     const int64_t side = l->padded_side, length = l->padded_length;
     const int64_t across = stride_of(length), along = stride_of(side), stride = l->wide ? across : along;
     float *const kept = (float *)(void *)(workspace + l->x[0]), *const x = (float *)(void *)(workspace + l->x[1]);
@@ -254,8 +281,7 @@ static const float *orthogonalise_cached(const muon_layout *l, char *workspace, 
         symmetric_product(side, length, x, 1, along, x, squares);
     }
     const float *const factor = factor_of(side, squares);
-    ups_product(rows, columns, side, l->wide ? factor : x, along, 1, l->wide ? x : factor, stride, other, stride,
-                false);
+    product(false, rows, columns, side, l->wide ? factor : x, along, 1, l->wide ? x : factor, stride, other, stride);
     for (int64_t row = 0; row < l->rows; row++) {
         memcpy(kept + row * l->columns, other + row * stride, (size_t)l->columns * sizeof(float));
     }
@@ -273,9 +299,9 @@ static void move(const ups_optimizer_call *call, const ups_matrices *m, int64_t 
     UPS_CPU(sum_of_squares)(threads, x, count, &squares, &bad);
     const double norm = sqrt(squares);
     const bool moves = norm > SMALLEST_NORM && bad == 0;
-    const float *direction = !moves     ? x
-                             : l.cached ? orthogonalise_cached(&l, workspace, norm)
-                                        : orthogonalise(&l, threads, workspace, norm);
+    const float *direction = !moves    ? x
+                             : l.alone ? orthogonalise_alone(&l, workspace, norm)
+                                       : orthogonalise(&l, threads, workspace, norm);
     const float step = moves ? rate * 0.2f * sqrtf((float)(l.wide ? m->columns : m->rows)) : 0.0f;
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t chunk = 0; chunk < ups_div_up(count, CHUNK_ELEMENTS); chunk++) {
