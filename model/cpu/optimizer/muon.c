@@ -225,14 +225,17 @@ static void product(bool symmetric, int64_t m, int64_t n, int64_t k, const float
     }
 }
 
-/* C = A B of `side` rows, known to be symmetric: half is computed, and the rest copied. */
+/* C = A B of `side` rows, known to be symmetric: half is computed, and the rest copied, so that it is so to the bit. */
 static void symmetric_product(int64_t side, int64_t k, const float *a, int64_t row_stride, int64_t k_stride,
                               const float *b, float *c) {
     const int64_t stride = stride_of(side);
     product(true, side, side, k, a, row_stride, k_stride, b, stride, c, stride);
-    for (int64_t column = 0; column + PANEL < side; column += PANEL) {
-        const int64_t below = column + PANEL;
-        ups_transpose(side - below, PANEL, c + below * stride + column, stride, c + column * stride + below, stride);
+    for (int64_t at = 0; at < side; at += 4) {
+        float *const corner = c + at * stride + at;
+        for (int i = 0; i < 4; i++) {
+            for (int j = 0; j < i; j++) corner[j * stride + i] = corner[i * stride + j];
+        }
+        ups_transpose(side - at - 4, 4, corner + 4 * stride, stride, corner + 4, stride);
     }
 }
 
