@@ -19,8 +19,9 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
 # name: shape, matrices in it (0: AdamW's). Some odd, one larger than those that a thread takes alone.
 SHAPES = {"square": ((48, 48), 1), "wide": ((17, 96), 1), "tall": ((131, 24), 1), "qkv": ((3 * 40, 40), 3), "row": ((1, 7), 1), "rows": ((3, 7), 3),
-          "modes": ((5, 2 * 19, 21), 5), "up": ((256, 64), 1), "down": ((64, 256), 1), "longest": ((101, 513), 1), "large": ((260, 190), 1),
-          "long": ((100, 1000), 1), "larger": ((600, 640), 1), "gain": ((48,), 0), "input": ((24, 9), 0)}
+          "modes": ((5, 2 * 19, 21), 5), "large": ((260, 190), 1), "gain": ((48,), 0), "input": ((24, 9), 0)}
+if not os.environ.get("UPS_TEST_DEVICE"):  # an emulated card would take minutes
+    SHAPES |= {"up": ((256, 64), 1), "down": ((64, 256), 1), "long": ((101, 1005), 1), "larger": ((600, 640), 1)}
 
 
 def take_steps(scratch, weights, gradients, matrices, **options):
@@ -129,7 +130,7 @@ def test_small_singular_values_grow_as_in_float64(scratch):
     generator = np.random.default_rng(7)
     orthogonal = lambda n, k: np.linalg.qr(generator.standard_normal((n, k)))[0]
     gradients = {f"{rows} x {columns}": (orthogonal(rows, n) * 10.0**np.linspace(0, -6, n) @ orthogonal(columns, n).T).astype(np.float32)
-                 for rows, columns in ((48, 48), (64, 192), (200, 64), (96, 96), (256, 200)) for n in [min(rows, columns)]}
+                 for rows, columns in ((48, 48), (64, 192), (200, 64), (96, 96)) for n in [min(rows, columns)]}
     for name, _, _, direction in directions(scratch, gradients, bf16=0):
         gradient = gradients[name].astype(np.float64)
         error = np.linalg.norm(direction - newton_schulz(gradient), 2)
