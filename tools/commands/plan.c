@@ -96,6 +96,8 @@ static ups_status plan_stages(ups_session *session, int stage_alone, bool restar
         if (fits == UPS_OK) fits = ups_stage_check_memory(session, stage, &plan, error);
     }
     if (status == UPS_OK) status = fits;
+    if (!list && status == UPS_OK && ups_run_on_grid(config) && config->model.dim == 0)
+        puts("model.dim: auto is found when training begins; planned is the most it can be, all numbers of a patch.");
     if (list && status == UPS_OK) {
         json_dumpf(list, stdout, JSON_INDENT(2));
         putchar('\n');

@@ -9,11 +9,12 @@
  * The result is scaled by 0.2 √max(rows, columns) (Liu et al., arXiv 2502.16982): its elements are then 0.2 in the
  * root mean square, as large as AdamW's, whose learning rate and decay fit as they are.
  *
- * Matrices in float32 of up to some hundred thousand elements are each worked on by one thread, with all that is made
- * of them in its caches. There steps are taken by G alone, which they turn into P G P, P = a I + b G + c G², and X is
- * multiplied once, by the product of all P. All of these are polynomials of the first G: symmetric, so that half of
- * each is computed, and as small as the shorter side. What G does not hold in float32 are singular values below some
- * 10⁻⁴ of the largest: their directions come out as P's are where G is 0, a I, which is what they are at 0.
+ * Matrices in float32 of up to some hundred thousand elements are each worked on by one thread. G, G² and all that is
+ * made of G alone are symmetric, so that half of each is computed. Where one side is twice the other or more, steps are
+ * taken by G alone, which they turn into P G P, P = a I + b G + c G², and X is multiplied once, by the product of all
+ * P. G has the squares of singular values: those below some 10⁻⁷ of the largest are lost in its rounding, and along
+ * these every P is nearly a I, as it is at 0; directions of small singular values come out a thousandth off. Squarer
+ * matrices, where that would save nothing, go by Q = a I + b G + c G², X ← Q X.
  *
  * Of the others small ones are shared out among the threads, large ones are worked on by all threads together. A
  * product's bits do not depend on its threads, so neither do Muon's.
@@ -25,14 +26,14 @@
 
 enum {
     STEPS = 5,
-    ALIGNMENT = 64,            /* bytes */
-    SMALL_MATRIX = 1 << 22,    /* multiplications a product below which threads take a matrix each */
-    CHUNK_ELEMENTS = 1 << 14,  /* of element-by-element work that a thread takes */
-    ALONE_ELEMENTS = 1 << 21,  /* floats of one thread's workspace, at most: 384 x 1536 need 1.96 million */
-    SQUARES = 5,               /* symmetric matrices that steps by G take */
-    PANEL = 2 * UPS_VECTOR,    /* columns of a product that are multiplied together, */
-    DEPTH = 384,               /* so many elements along k, which stay in the first-level cache, */
-    GROUP = 16 * UPS_TILE_ROWS /* by so many rows, which stay in the second-level cache */
+    ALIGNMENT = 64,                  /* bytes */
+    SMALL_MATRIX = 1 << 22,          /* multiplications a product below which threads take a matrix each */
+    CHUNK_ELEMENTS = 1 << 14,        /* of element-by-element work that a thread takes */
+    ALONE_ELEMENTS = 1 << 21,        /* floats that a thread works with, at most: of 384 x 1536 1.8 million */
+    SQUARES = 4,                     /* symmetric matrices that steps by G take */
+    PANEL = 2 * UPS_VECTOR,          /* columns of a product that are multiplied together, */
+    DEPTH = 6144 / UPS_TILE_COLUMNS, /* so many elements along k, which stay in the first-level cache, */
+    GROUP = 16 * UPS_TILE_ROWS       /* by so many rows, which stay in the second-level cache */
 };
 static const float a_factor = 3.4445f, b_factor = -4.7750f, c_factor = 2.0315f;
 #define SMALLEST_NORM 1e-30 /* a smaller momentum is none: its reciprocal would leave float32 */
@@ -47,7 +48,7 @@ enum { MULTIPLIES_BF16 = 0 };
 /* How a matrix is worked on, and where things lie in its workspace, in bytes. */
 typedef struct muon_layout {
     int64_t rows, columns, side; /* side: the shorter one */
-    bool wide, alone;
+    bool wide, alone, by_gram;
     int64_t padded_side, padded_length; /* alone: whole vectors */
     ups_dtype operands;
     ups_matmul_shape gram, square, step, last;
@@ -64,21 +65,23 @@ static int64_t stride_of(int64_t columns) {
     return (ups_div_up(columns, LINE) | 1) * LINE;
 }
 
-/* By one thread: x[0] as it is stored; then, of whole vectors, X, its transpose or what becomes of it, and
- * squares. */
+/* By one thread: x[0] as it is stored; then, of whole vectors, X, what it becomes, and squares, of which the last two
+ * may be Xᵀ. */
 static void lay_out_alone(muon_layout *l, int64_t length) {
     const int64_t side = ups_div_up(l->side, UPS_VECTOR) * UPS_VECTOR;
     length = ups_div_up(length, UPS_VECTOR) * UPS_VECTOR;
     const int64_t across = side * stride_of(length), along = length * stride_of(side);
     const int64_t all = across > along ? across : along, square = side * stride_of(side);
-    l->alone = l->operands == UPS_F32 && 2 * all + SQUARES * square <= ALONE_ELEMENTS;
+    l->by_gram = length >= 2 * side;
+    const int64_t squares = l->by_gram ? SQUARES * square : 2 * square + all;
+    l->alone = l->operands == UPS_F32 && l->side >= UPS_VECTOR && 2 * all + squares <= ALONE_ELEMENTS;
     if (!l->alone) return;
     l->padded_side = side;
     l->padded_length = length;
     l->x[0] = 0;
     l->x[1] = aligned((size_t)(l->rows * l->columns) * sizeof(float));
     l->squares[0] = l->x[1] + aligned((size_t)(2 * all) * sizeof(float));
-    l->bytes = l->squares[0] + aligned((size_t)(SQUARES * square) * sizeof(float));
+    l->bytes = l->squares[0] + aligned((size_t)squares * sizeof(float));
 }
 
 static muon_layout layout_of(const ups_matrices *m, ups_dtype compute, int threads) {
@@ -126,13 +129,17 @@ static bool is_small(const ups_matrices *m, ups_dtype compute) {
 }
 
 size_t UPS_CPU(muon_workspace)(int threads, const ups_matrices *matrices, int32_t count, ups_dtype compute) {
-    size_t most = 0;
+    size_t most = 0, most_small = 0;
+    int64_t small = 0;
     for (int32_t i = 0; i < count; i++) {
-        bool small = is_small(&matrices[i], compute);
-        size_t bytes = layout_of(&matrices[i], compute, small ? 1 : threads).bytes * (size_t)(small ? threads : 1);
-        if (bytes > most) most = bytes;
+        const bool alone = is_small(&matrices[i], compute);
+        const size_t bytes = layout_of(&matrices[i], compute, alone ? 1 : threads).bytes;
+        size_t *const larger = alone ? &most_small : &most;
+        if (bytes > *larger) *larger = bytes;
+        if (alone) small += matrices[i].count;
     }
-    return most;
+    most_small *= (size_t)ups_min(small, threads);
+    return most > most_small ? most : most_small;
 }
 
 /* The moment moves on, and x becomes what it would be a step later. */
@@ -235,58 +242,94 @@ static void symmetric_product(int64_t side, int64_t k, const float *a, int64_t r
         for (int i = 0; i < 4; i++) {
             for (int j = 0; j < i; j++) corner[j * stride + i] = corner[i * stride + j];
         }
-        ups_transpose(side - at - 4, 4, corner + 4 * stride, stride, corner + 4, stride);
+        if (at + 4 < side) ups_transpose(side - at - 4, 4, corner + 4 * stride, stride, corner + 4, stride);
     }
 }
 
-/* The product of all P that turn G to nearly a unit matrix, in one of the squares, the first of which is G. */
+/* a I + b G + c G² to `to`, which may be where G² lies. */
+static void polynomial(int64_t side, const float *gram, const float *square, float *to) {
+    const int64_t stride = stride_of(side);
+    for (int64_t i = 0; i < side * stride; i += UPS_VECTOR) {
+        f32v_store(to + i, f32v_load(square + i) * c_factor + f32v_load(gram + i) * b_factor);
+    }
+    for (int64_t i = 0; i < side; i++) to[i * stride + i] += a_factor;
+}
+
+/* The product of all P, in one of the squares, of which the first is G. All of them are overwritten. */
 static const float *factor_of(int64_t side, float *squares) {
     const int64_t stride = stride_of(side), size = side * stride;
-    float *gram = squares, *made = gram + size, *poly = made + size, *product = poly + size, *half = product + size;
+    float *gram = squares, *made = gram + size, *poly = made + size, *all = poly + size;
     for (int step = 0; step < STEPS; step++) {
-        float *const p = step == 0 ? product : poly;
+        float *const p = step == 0 ? all : poly;
         symmetric_product(side, side, gram, stride, 1, gram, made);
-        for (int64_t i = 0; i < size; i += UPS_VECTOR) {
-            f32v_store(p + i, f32v_load(made + i) * c_factor + f32v_load(gram + i) * b_factor);
-        }
-        for (int64_t i = 0; i < side; i++) p[i * stride + i] += a_factor;
+        polynomial(side, gram, made, p);
         if (step > 0) {
-            symmetric_product(side, side, p, stride, 1, product, made);
-            float *const before = product;
-            product = made;
+            symmetric_product(side, side, p, stride, 1, all, made);
+            float *const before = all;
+            all = made;
             made = before;
         }
         if (step == STEPS - 1) break;
-        symmetric_product(side, side, p, stride, 1, gram, half);
-        symmetric_product(side, side, p, stride, 1, half, gram);
+        symmetric_product(side, side, p, stride, 1, gram, made);
+        symmetric_product(side, side, p, stride, 1, made, gram);
     }
-    return product;
+    return all;
+}
+
+/* A matrix that one thread works on: padded with zeros to whole vectors. */
+typedef struct padded {
+    bool wide;
+    int64_t side, length, rows, columns;
+    int64_t across, along, stride; /* from row to row: of `length` columns, of `side`, of X */
+} padded;
+
+/* G of X; `transposed` is overwritten where X is wide. */
+static void gram_of(const padded *m, const float *x, float *transposed, float *gram) {
+    if (m->wide) ups_transpose(m->side, m->length, x, m->across, transposed, m->along);
+    symmetric_product(m->side, m->length, x, m->wide ? m->across : 1, m->wide ? 1 : m->along, m->wide ? transposed : x,
+                      gram);
+}
+
+/* Q X, or X Q where X is not wide. */
+static void multiply_by(const padded *m, const float *factor, const float *x, float *to) {
+    product(false, m->rows, m->columns, m->side, m->wide ? factor : x, m->along, 1, m->wide ? x : factor, m->stride, to,
+            m->stride);
 }
 
 /* The same by one thread. */
 static const float *orthogonalise_alone(const muon_layout *l, char *workspace, double norm) {
-    const int64_t side = l->padded_side, length = l->padded_length;
-    const int64_t across = stride_of(length), along = stride_of(side), stride = l->wide ? across : along;
-    float *const kept = (float *)(void *)(workspace + l->x[0]), *const x = (float *)(void *)(workspace + l->x[1]);
-    float *const squares = (float *)(void *)(workspace + l->squares[0]);
-    float *const other = x + (squares - x) / 2;
-    const int64_t rows = l->wide ? side : length, columns = l->wide ? length : side;
+    padded m = {.wide = l->wide, .side = l->padded_side, .length = l->padded_length};
+    m.across = stride_of(m.length);
+    m.along = stride_of(m.side);
+    m.stride = m.wide ? m.across : m.along;
+    m.rows = m.wide ? m.side : m.length;
+    m.columns = m.wide ? m.length : m.side;
+    const int64_t square = m.side * m.along;
+    float *const kept = (float *)(void *)(workspace + l->x[0]), *x = (float *)(void *)(workspace + l->x[1]);
+    float *const squares = (float *)(void *)(workspace + l->squares[0]), *other = x + (squares - x) / 2;
     const float inverse = (float)(1.0 / norm);
-    memset(x, 0, (size_t)(rows * stride) * sizeof(float));
-    memset(squares, 0, (size_t)(SQUARES * side * along) * sizeof(float)); /* what lies between rows is added up, too */
+    memset(x, 0, (size_t)(m.rows * m.stride) * sizeof(float));
+    /* What lies between rows is added up, too. */
+    memset(squares, 0, (size_t)((l->by_gram ? SQUARES : 2) * square) * sizeof(float));
     for (int64_t row = 0; row < l->rows; row++) {
-        for (int64_t i = 0; i < l->columns; i++) x[row * stride + i] = kept[row * l->columns + i] * inverse;
+        for (int64_t i = 0; i < l->columns; i++) x[row * m.stride + i] = kept[row * l->columns + i] * inverse;
     }
-    if (l->wide) {
-        ups_transpose(side, length, x, across, other, along);
-        symmetric_product(side, length, x, across, 1, other, squares);
-    } else {
-        symmetric_product(side, length, x, 1, along, x, squares);
+    if (l->by_gram) {
+        gram_of(&m, x, other, squares);
+        multiply_by(&m, factor_of(m.side, squares), x, other);
+        x = other;
     }
-    const float *const factor = factor_of(side, squares);
-    product(false, rows, columns, side, l->wide ? factor : x, along, 1, l->wide ? x : factor, stride, other, stride);
+    for (int step = 0; !l->by_gram && step < STEPS; step++) {
+        gram_of(&m, x, squares + 2 * square, squares);
+        symmetric_product(m.side, m.side, squares, m.along, 1, squares, squares + square);
+        polynomial(m.side, squares, squares + square, squares + square);
+        multiply_by(&m, squares + square, x, other);
+        float *const made = other;
+        other = x;
+        x = made;
+    }
     for (int64_t row = 0; row < l->rows; row++) {
-        memcpy(kept + row * l->columns, other + row * stride, (size_t)l->columns * sizeof(float));
+        memcpy(kept + row * l->columns, x + row * m.stride, (size_t)l->columns * sizeof(float));
     }
     return kept;
 }
