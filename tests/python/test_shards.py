@@ -187,7 +187,7 @@ def test_a_plan_counts_a_share(runs, kind, ema):
     for ranks in (2, 4):
         whole, share = (planned(ranks, config, *sets, *options)["operator"] for options in ((), SHARED))
         assert share["ranks"] == ranks and share["trainable_parameters"] > 4e6
-        assert 1 / ranks <= share["optimizer"] / whole["optimizer"] < (1.02 if kind == "adamw" else 1.3) / ranks
+        assert 1 / ranks <= share["optimizer"] / whole["optimizer"] < (1.02 if kind == "adamw" else 1.35) / ranks
         assert share["parameters"] == whole["parameters"] and share["activations"] == whole["activations"]
         assert share["total"] - whole["total"] == share["optimizer"] - whole["optimizer"] + share["exchange"] - whole["exchange"]
         assert whole["exchange"] < share["exchange"] <= whole["exchange"] + 4 * 2**20  # a bucket that is packed

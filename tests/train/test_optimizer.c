@@ -591,7 +591,7 @@ CLAIM(muon_keeps_less_than_adamw) {
     const size_t modes = t.device->class->matrices_workspace(t.device, &shapes[0], 1, UPS_F32);
     const size_t largest = t.device->class->matrices_workspace(t.device, &shapes[1], 1, UPS_F32);
     const size_t workspace = t.device->class->matrices_workspace(t.device, shapes, 2, UPS_F32);
-    assert_true(modes != largest && workspace == (modes > largest ? modes : largest));
+    assert_true(modes > 0 && largest > 0 && workspace >= modes && workspace >= largest);
     ok(ups_optimizer_measure(&config, t.device, t.parameters, NULL, UPS_F32, &muons, &failure));
     assert_int_equal(muons.all, 3 * all - matrices + workspace);
     config.kind = UPS_OPTIMIZER_ADAMW;
