@@ -20,17 +20,16 @@ from commands import UPS, one_sentence, program, run
 from tiny_run import CONFIG, metrics, tree
 
 EMULATED = program("ups_emulated")
-# Few samples: the emulated card is longest at caches, which are decoded to tell of their error.
-SHORT = (re.sub(r"( +)(files: .*)", r"\1\2\n\1max_samples: 5", CONFIG).replace("steps: 60", "steps: 12").replace("validate_every: 30", "validate_every: 6")
-         .replace("log_every: 10", "log_every: 1").replace("checkpoint_every: 10", "checkpoint_every: 6"))
+SHORT = (CONFIG.replace("steps: 60", "steps: 12").replace("validate_every: 30", "validate_every: 6").replace("log_every: 10", "log_every: 1")
+         .replace("checkpoint_every: 10", "checkpoint_every: 6"))
 GRID = """\
 output: {output}
 seed: 3
 precision: f32
 data: {{root: {data}, split: {{train: 0.6, validation: 0.2, test: 0.2}}, decode_threads: 1}}
 tasks:
-  - {{name: advection, files: [advection.h5], patch: [4], max_samples: 5}}
-  - {{name: darcy, files: [darcy.h5], patch: [4], max_samples: 5}}
+  - {{name: advection, files: [advection.h5], patch: [4]}}
+  - {{name: darcy, files: [darcy.h5], patch: [4]}}
 model: {{tokens: grid, dim: auto, operator: {{core: spectral, hidden: 16, depth: 2, mlp_ratio: 2, drop_path: 0, modes: [5, 3], convolution: 3}}}}
 autoencoder: {{steps: 0, gate: 0, target: 0.01}}
 operator:
@@ -47,7 +46,12 @@ operator:
 RUNS = {"stack": SHORT, "grid": GRID}
 
 
-FP8 = SHORT.replace("precision: f32", "precision: fp8").replace("steps: 12", "steps: 2", 1)  # the autoencoder has no layer of FP8
+def few(text):
+    """Of what is about training: the emulated card is longest at caches, which are decoded to tell of their error."""
+    return re.sub(r"( +)(files: .*)", r"\1\2\n\1max_samples: 5", text)
+
+
+FP8 = few(SHORT).replace("precision: f32", "precision: fp8").replace("steps: 12", "steps: 2", 1)  # the autoencoder has no layer of FP8
 
 
 def start(ups, *arguments, order="forward", **environment):
@@ -240,7 +244,7 @@ def test_fp8_is_near_bfloat16_on_a_card_goes_on_exactly_and_is_bfloat16_on_a_pro
 def test_a_card_that_is_known_tells_its_utilisation_and_each_its_memory(runs, precision, peak):
     """Of which a plan says how much it will be; cuBLASLt's own and what losses and samples take come to it."""
     short = ("--set", f"precision={precision}", "--set", "autoencoder.steps=2", "--set", "operator.steps=3")
-    config = runs.config("run", SHORT)
+    config = runs.config("run", few(SHORT))
     plan = json.loads(must(EMULATED, "train", config, *short, "--plan", "--json").stdout)
     for name in ("emulated H200", None)[: 2 if precision == "f32" else 1]:
         done = must(EMULATED, "train", config, *short, **({"SIMT_CARD": name} if name else {}))
@@ -356,7 +360,7 @@ def together(runs, ranks, text, *more, end_at=None, **environment):
 
 
 def shared_by(ranks):
-    text = SHORT.replace("steps: 12", "steps: 4").replace("from: 10", "from: 2")
+    text = few(SHORT).replace("steps: 12", "steps: 4").replace("from: 10", "from: 2")
     return text.replace("batch_size: 4\n  validate", f"batch_size: 4\n  accumulation: {ranks}\n  validate").replace("accumulation: 2\n  queries", f"accumulation: {ranks}\n  queries")
 
 
