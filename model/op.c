@@ -32,6 +32,7 @@ static const ups_op_description descriptions[UPS_OP_COUNT] = {
     [UPS_OP_FOURIER]       = {.gradient_inputs = 0},
     [UPS_OP_ANGLES]        = {.gradient_inputs = 0},
     [UPS_OP_SPECTRAL]      = {.gradient_inputs = BIT_0 | BIT_1, .read_for = {0, BIT_0, ANY, ANY, ANY}, .backward_saved = true, .product = true},
+    [UPS_OP_FIELD_MODES]   = {.gradient_inputs = BIT_0},
     [UPS_OP_LOSS_MSE]      = {.gradient_inputs = BIT_0 | BIT_1, .read_for = {ANY, ANY}},
     [UPS_OP_LOSS_RELATIVE] = {.gradient_inputs = BIT_0, .read_for = {BIT_0, BIT_0}, .backward_output = true},
     [UPS_OP_LOSS_GROUPED]  = {.gradient_inputs = BIT_0, .read_for = {BIT_0, BIT_0, BIT_0, BIT_0}},

@@ -41,6 +41,7 @@
     X(FOURIER, fourier)                                                                                                \
     X(ANGLES, angles)                                                                                                  \
     X(SPECTRAL, spectral)                                                                                              \
+    X(FIELD_MODES, field_modes)                                                                                        \
     X(LOSS_MSE, loss_mse)                                                                                              \
     X(LOSS_RELATIVE, loss_relative)                                                                                    \
     X(LOSS_GROUPED, loss_grouped)                                                                                      \
@@ -84,12 +85,12 @@ typedef struct ups_op_attributes {
     int64_t frame;          /* select_frame */
     ups_dtype dtype;        /* cast */
     bool channels_first;    /* patchify, gather_points */
-    bool periodic;          /* neighborhood, depthwise, refine, read_patches, attention */
-    int dims; /* patchify, read_patches, neighborhood, depthwise, coarsen, refine, spectral, shift: grid axes; of
-                 attention: 0: over all tokens */
+    bool periodic;          /* neighborhood, depthwise, refine, read_patches, attention, field_modes */
+    int dims; /* patchify, read_patches, neighborhood, depthwise, coarsen, refine, spectral, field_modes, shift: grid
+                 axes; of attention: 0: over all tokens */
     int64_t grid[3],
-        patch[3];     /* patchify, read_patches: points along each axis and points a patch; neighborhood, shift: grid
-                         = cells; depthwise: cells, and the kernel's size; attention: cells, and cells a
+        patch[3];     /* patchify, read_patches: points along each axis and points a patch; field_modes: points;
+                         neighborhood, shift: grid = cells; depthwise: cells, and the kernel's size; attention: cells, and cells a
                          window; coarsen, refine: cells of the finer grid. Slowest axis first; only `dims` used */
     int64_t shift[3]; /* attention: cells before the first window */
     int64_t modes[3]; /* spectral: of the weight along each grid axis */

@@ -530,6 +530,24 @@ static ups_value sample_loss(ups_graph *g, ups_op_kind kind, const ups_op_attrib
                             UPS_SHAPE(shape_of(g, prediction).size[0]), 0, NULL);
 }
 
+ups_value ups_field_modes(ups_graph *g, ups_value x, int dims, const int64_t *grid, bool periodic) {
+    const ups_op_kind kind = UPS_OP_FIELD_MODES;
+    require_rank(g, kind, "x", x, 2);
+    if (dtype_of(g, x) != UPS_F32) ups_graph_abort(g, ups_op_name(kind), "x is not float32");
+    if (dims < 1 || dims > 3) ups_graph_abort(g, ups_op_name(kind), "%d grid axes", dims);
+    ups_op_attributes attributes = {.dims = dims, .periodic = periodic};
+    int64_t points = 1;
+    for (int i = 0; i < dims; i++) {
+        if (grid[i] < 1) ups_graph_abort(g, ups_op_name(kind), "an empty grid");
+        attributes.grid[i] = grid[i];
+        points *= grid[i];
+    }
+    const int64_t numbers = shape_of(g, x).size[1];
+    require_size(g, kind, "the field's number of values", numbers,
+                 numbers < points ? points : numbers / points * points);
+    return ups_graph_append(g, kind, &attributes, 1, &x, UPS_F32, shape_of(g, x), 0, NULL);
+}
+
 ups_value ups_loss_mse(ups_graph *g, ups_value prediction, ups_value target) {
     return sample_loss(g, UPS_OP_LOSS_MSE, NULL, prediction, target);
 }

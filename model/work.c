@@ -2,6 +2,7 @@
 
 #include "model/differentiate.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -78,6 +79,10 @@ static void count_flops(const ups_graph *graph, const ups_node *node, bool backw
         break;
     case UPS_OP_SPECTRAL:
         work->product_flops = 2.0 * transform_flops(graph, node) + mixing_flops(graph, node) * (backward ? both : 1.0);
+        break;
+    case UPS_OP_FIELD_MODES: /* by fast transforms of two lines at once */
+        for (int axis = 0; axis < node->attributes->dims; axis++)
+            work->other_flops += 2.5 * elements(graph, node->output) * log2((double)node->attributes->grid[axis]);
         break;
     case UPS_OP_DEPTHWISE:
         work->other_flops = 2.0 * elements(graph, node->output) * taps(graph, node) * (backward ? both : 1.0);

@@ -99,6 +99,8 @@ static ups_status relative_backward(ups_device *device, const ups_op_call *call,
 
 /* ---- by groups -------------------------------------------------------------------------------------------------- */
 
+enum { SUMS = 4 }; /* of a group, which neighbours add to in turn, since each addition waits for the one before */
+
 /* Of a group: sums of squares, then what the gradient is multiplied by. */
 typedef struct group_sums {
     double difference, target;
@@ -109,26 +111,33 @@ static int64_t group_count(const ups_op_call *call) {
 }
 
 static size_t grouped_workspace(const ups_device *device, const ups_op_call *call, bool backward) {
-    return (size_t)(call->inputs[0].shape.size[0] * group_count(call)) * sizeof(group_sums);
+    return (size_t)(call->inputs[0].shape.size[0] * SUMS * group_count(call)) * sizeof(group_sums);
 }
 
-/* Σ of squares of a sample's groups. */
-static void sum_groups(const ups_op_call *call, int64_t sample, int64_t size, group_sums *groups) {
+/* A sample's groups, and the sums of their squares. */
+static group_sums *sum_groups(const ups_op_call *call, int64_t sample, int64_t size) {
     const int32_t *group = call->inputs[2].data;
     const float *table = call->inputs[3].data;
-    memset(groups, 0, (size_t)group_count(call) * sizeof *groups);
+    const int64_t count = group_count(call);
+    group_sums *groups = (group_sums *)call->workspace + sample * SUMS * count;
+    memset(groups, 0, (size_t)(SUMS * count) * sizeof *groups);
     for (int64_t start = 0; start < size; start += UPS_CHUNK) {
         float a[UPS_CHUNK], b[UPS_CHUNK];
         int64_t n = ups_min(UPS_CHUNK, size - start), at = sample * size + start;
         const float *p = ups_row_read(&call->inputs[0], at, n, a), *t = ups_row_read(&call->inputs[1], at, n, b);
         for (int64_t i = 0; i < n; i++) {
-            int32_t g = group[start + i];
-            double difference = (double)p[i] - (double)t[i], target = (double)t[i];
-            groups[g].difference += difference * difference;
-            target += (double)table[2 * g + 1];
-            groups[g].target += target * target;
+            const int32_t g = group[start + i];
+            group_sums *sum = groups + i % SUMS * count + g;
+            const double difference = (double)p[i] - (double)t[i], target = (double)t[i] + (double)table[2 * g + 1];
+            sum->difference += difference * difference;
+            sum->target += target * target;
         }
     }
+    for (int64_t i = count; i < SUMS * count; i++) {
+        groups[i % count].difference += groups[i].difference;
+        groups[i % count].target += groups[i].target;
+    }
+    return groups;
 }
 
 static double group_scale(const ups_op_call *call, const group_sums *of) {
@@ -141,9 +150,8 @@ static ups_status grouped_forward(ups_device *device, const ups_op_call *call, u
     float *y = call->output.data;
 #pragma omp parallel for num_threads(ups_threads_for(device, samples *size)) schedule(static)
     for (int64_t sample = 0; sample < samples; sample++) {
-        group_sums *groups = (group_sums *)call->workspace + sample * group_count(call);
+        const group_sums *groups = sum_groups(call, sample, size);
         double loss = 0.0;
-        sum_groups(call, sample, size, groups);
         for (int64_t g = 0; g < group_count(call); g++) {
             loss += (double)table[2 * g] * sqrt(groups[g].difference) / group_scale(call, &groups[g]);
         }
@@ -161,8 +169,7 @@ static ups_status grouped_backward(ups_device *device, const ups_op_call *call, 
     const float *table = call->inputs[3].data, *dy = call->output_gradient.data;
 #pragma omp parallel for num_threads(ups_threads_for(device, samples *size)) schedule(static)
     for (int64_t sample = 0; sample < samples; sample++) {
-        group_sums *groups = (group_sums *)call->workspace + sample * group_count(call);
-        sum_groups(call, sample, size, groups);
+        group_sums *groups = sum_groups(call, sample, size);
         for (int64_t g = 0; g < group_count(call); g++) {
             double norm = sqrt(groups[g].difference) * group_scale(call, &groups[g]);
             groups[g].difference = norm > 0.0 ? (double)dy[sample] * (double)table[2 * g] / norm : 0.0;

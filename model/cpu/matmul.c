@@ -22,8 +22,9 @@ enum {
     A_ELEMENTS = 32 * 1024,      /* of A worked on together: 128 KiB of the second-level cache */
     DIRECT_ROWS = 256,           /* of a transposed A that is read where it lies, for one panel; */
     DIRECT_ELEMENTS = 96 * 1024, /* of it, for two: as much as stays in the second-level cache */
-    SMALL_PRODUCT = 1 << 18,     /* multiplications below which starting threads costs more than it saves */
-    ALIGNMENT = 16,              /* floats */
+    FEW_ROWS = UPS_TILE_COLUMNS < 16 ? UPS_TILE_COLUMNS : 16, /* of A, for which B is not packed */
+    SMALL_PRODUCT = 1 << 16, /* multiplications below which starting threads costs more than it saves */
+    ALIGNMENT = 16,          /* floats */
 };
 
 typedef struct layout {
@@ -81,17 +82,22 @@ static bool pays_unpacked(const ups_matmul_shape *s, int64_t panels) {
     return panels == 1 ? s->m <= DIRECT_ROWS : panels == 2 && s->m * s->k <= DIRECT_ELEMENTS;
 }
 
+/* Of the parts that a length is cut into, each `most` or less and all about as long. */
+static int64_t part_of(int64_t length, int64_t most) {
+    return ups_div_up(length, ups_div_up(length, most));
+}
+
 static layout layout_of(const ups_matmul_shape *s, int threads) {
     layout l = {.row_tiles = ups_div_up(s->m, UPS_TILE_ROWS), .panels = ups_div_up(s->n, UPS_TILE_COLUMNS)};
     l.pairs = multiplies_pairs(s);
     l.k = l.pairs ? ups_div_up(s->k, 2) : s->k;
     const bool plain = s->operands == UPS_F32;
     l.pack_a = s->transpose_a ? !plain || !pays_unpacked(s, l.panels) : l.pairs ? s->k % 2 != 0 : !plain;
-    l.pack_b = !plain || s->transpose_b || l.panels > 1 || s->n % UPS_VECTOR != 0;
+    l.pack_b = !plain || s->transpose_b || (l.panels > 1 && s->m > FEW_ROWS) || s->n % UPS_VECTOR != 0;
     choose_grid(s, threads, &l);
     /* A sum that C cannot hold as float32 is finished in one go. */
-    l.span = s->result == UPS_F32 ? ups_div_up(l.k, ups_div_up(l.k, l.pack_a ? TRANSPOSED_SPAN : SPAN)) : l.k;
-    l.depth = s->result == UPS_F32 ? ups_div_up(l.span, ups_div_up(l.span, DEPTH)) : l.k;
+    l.span = s->result == UPS_F32 ? part_of(l.k, l.pack_a ? TRANSPOSED_SPAN : SPAN) : l.k;
+    l.depth = s->result == UPS_F32 ? part_of(l.span, DEPTH) : l.k;
     int64_t fitting = A_ELEMENTS / (l.span * UPS_TILE_ROWS), mine = ups_div_up(l.row_tiles, l.row_threads);
     l.group = ups_div_up(mine, ups_div_up(mine, fitting < 1 ? 1 : fitting));
     l.b_elements = l.pack_b ? ups_div_up(l.panels, l.column_threads) * l.span * UPS_TILE_COLUMNS : 0;
@@ -256,7 +262,7 @@ static void multiply_panel(const part *p, int64_t first, int64_t end, int64_t pa
     const layout *l = p->layout;
     const bool packed_a = l->pack_a, packed_b = l->pack_b;
     const float *b = packed_b ? p->packed_b + (panel - p->first_panel) * UPS_TILE_COLUMNS * p->span
-                              : (const float *)p->b.data + p->start * s->n;
+                              : (const float *)p->b.data + p->start * s->n + column;
 #ifdef __AVX512BF16__
     ups_tile_function *const(*tiles)[UPS_WIDE_VECTORS] = l->pairs ? ups_pair_tiles : ups_tiles;
 #else
@@ -334,7 +340,67 @@ static void multiply(const ups_matmul_shape *s, int threads, const void *a, cons
     }
 }
 
-/* ---- the two kinds of product ----------------------------------------------------------------------------------- */
+/* ---- few rows ---------------------------------------------------------------------------------------------------- */
+
+/* C^T = B^T A^T: what B is stored as is read once, where it lies; packing it would cost as much as multiplying. */
+static bool has_few_rows(const ups_matmul_shape *s) {
+    return s->m <= FEW_ROWS && s->transpose_b && !s->transpose_a && s->operands == UPS_F32 && s->result == UPS_F32;
+}
+
+static int64_t columns_of_few(const ups_matmul_shape *s) {
+    return ups_div_up(s->m, UPS_VECTOR) * UPS_VECTOR;
+}
+
+static int threads_of_few(const ups_matmul_shape *s, int threads) {
+    return s->m * s->n * s->k < SMALL_PRODUCT ? 1 : threads;
+}
+
+static int64_t scratch_of_few(const ups_matmul_shape *s, int threads) {
+    return threads_of_few(s, threads) * ups_div_up(s->k * columns_of_few(s), ALIGNMENT) * ALIGNMENT;
+}
+
+/* A tile's rows of B^T by all of A, which is packed; summed by the blocks of k that many rows are summed by. */
+static void multiply_few_tile(const ups_matmul_shape *s, const float *packed, const float *b, const float *bias,
+                              int64_t row, int64_t rows, float *c) {
+    const int64_t columns = columns_of_few(s), span = part_of(s->k, SPAN), depth = part_of(span, DEPTH);
+    float sums[UPS_TILE_ROWS * UPS_TILE_COLUMNS] = {0};
+    ups_tile_call t = {.row_stride = s->k, .k_stride = 1, .b_stride = columns, .c = sums, .c_stride = columns};
+    for (int64_t start = 0; start < s->k; start += span) {
+        for (int64_t at = start, end = ups_min(start + span, s->k); at < end; at += depth) {
+            t.k = ups_min(depth, end - at);
+            t.a = b + row * s->k + at;
+            t.b = packed + at * columns;
+            t.accumulate = at > 0;
+            ups_tiles[rows - 1][columns / UPS_VECTOR - 1](&t);
+            for (int64_t i = 0; bias && at == 0 && i < rows; i++) {
+                for (int64_t j = 0; j < s->m; j++) sums[i * columns + j] += bias[row + i];
+            }
+        }
+    }
+    for (int64_t j = 0; j < s->m; j++) {
+        float *to = c + j * s->n + row;
+        for (int64_t i = 0; i < rows; i++)
+            to[i] = s->accumulate ? to[i] + sums[i * columns + j] : sums[i * columns + j];
+    }
+}
+
+static void multiply_few(const ups_matmul_shape *s, int threads, const void *a, const float *b, const float *bias,
+                         float *c, float *scratch) {
+    const int64_t tiles = ups_div_up(s->n, UPS_TILE_ROWS), each = scratch_of_few(s, 1);
+    const packed_matrix rows = matrix_of(a, UPS_F32, s->m, s->k, true, false);
+    threads = threads_of_few(s, threads);
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int thread = 0; thread < threads; thread++) {
+        float *packed = scratch + thread * each;
+        pack_panel(&rows, 0, s->m, 0, s->k, columns_of_few(s), packed);
+        for (int64_t tile = tiles * thread / threads; tile < tiles * (thread + 1) / threads; tile++) {
+            const int64_t row = tile * UPS_TILE_ROWS;
+            multiply_few_tile(s, packed, b, bias, row, ups_min(UPS_TILE_ROWS, s->n - row), c);
+        }
+    }
+}
+
+/* ---- the kinds of product ----------------------------------------------------------------------------------- */
 
 static inline bool on_tiles(const ups_matmul_shape *shape) {
 #ifdef UPS_CPU_TILES
@@ -361,15 +427,18 @@ static void activate(const ups_matmul_shape *s, int threads, const void *c, void
 
 size_t UPS_CPU(matmul_scratch)(const ups_matmul_shape *shape, int threads) {
     if (on_tiles(shape)) return ups_amx_matmul_scratch(shape, threads);
+    if (has_few_rows(shape)) return (size_t)scratch_of_few(shape, threads) * sizeof(float);
     layout l = layout_of(shape, threads);
     return (size_t)(l.row_threads * l.column_threads * (l.b_elements + l.a_elements)) * sizeof(float);
 }
 
 void UPS_CPU(matmul)(const ups_matmul_shape *shape, int threads, const void *a, const void *b, const float *bias,
                      void *c, void *gelu, void *scratch) {
-    bool apart = gelu && (on_tiles(shape) || shape->result != UPS_F32);
+    bool apart = gelu && (on_tiles(shape) || has_few_rows(shape) || shape->result != UPS_F32);
     if (on_tiles(shape))
         ups_amx_matmul_run(shape, threads, a, b, bias, c, scratch);
+    else if (has_few_rows(shape))
+        multiply_few(shape, threads, a, b, bias, c, scratch);
     else
         multiply(shape, threads, a, b, bias, c, apart ? NULL : gelu, scratch);
     if (apart) activate(shape, threads, c, gelu);

@@ -151,43 +151,65 @@ static ups_status patchify_backward(ups_device *device, const ups_op_call *call,
     return UPS_OK;
 }
 
-static ups_status gather_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
+/* A channel of a sample's field, and what its numbers are normalised by. */
+typedef struct channel {
+    int64_t first, step; /* where its points lie */
+    float mean, inverse_std;
+} channel;
+
+static inline channel channel_of(const ups_op_call *call, int64_t points, int64_t c) {
     const ups_op_attributes *a = call->attributes;
+    const float *statistics = call->inputs[2].data;
+    return (channel){field_at(a->channels_first, points, a->channels, 0, c), a->channels_first ? 1 : a->channels,
+                     mean_of(statistics, c), inverse_std_of(statistics, c)};
+}
+
+enum { AHEAD = 128 }; /* of a gather's numbers, which are asked for: patches lie where prefetchers do not follow */
+
+static ups_status gather_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
     const int32_t *index = call->inputs[1].data;
-    const float *fields = call->inputs[0].data, *statistics = call->inputs[2].data;
-    float *values = call->output.data;
-    int64_t batch = call->inputs[0].shape.size[0], size = ups_shape_elements(call->inputs[0].shape) / batch;
-    int64_t queries = ups_shape_elements(call->inputs[1].shape), points = size / a->channels;
-#pragma omp parallel for num_threads(ups_threads_for(device, batch *queries * a->channels)) schedule(static)
-    for (int64_t row = 0; row < batch * queries; row++) {
-        int64_t sample = row / queries, point = index[row % queries];
-        for (int64_t c = 0; c < a->channels; c++) {
-            float v = fields[sample * size + field_at(a->channels_first, points, a->channels, point, c)];
-            values[row * a->channels + c] = (v - mean_of(statistics, c)) * inverse_std_of(statistics, c);
+    const int64_t batch = call->inputs[0].shape.size[0], channels = call->attributes->channels;
+    const int64_t size = ups_shape_elements(call->inputs[0].shape) / batch;
+    const int64_t queries = ups_shape_elements(call->inputs[1].shape), parts = ups_div_up(queries, UPS_CHUNK);
+#pragma omp parallel for num_threads(ups_threads_for(device, batch *queries *channels)) schedule(static)
+    for (int64_t part = 0; part < batch * parts; part++) {
+        const int64_t sample = part / parts, start = part % parts * UPS_CHUNK,
+                      end = ups_min(start + UPS_CHUNK, queries);
+        for (int64_t c = 0; c < channels; c++) {
+            const channel of = channel_of(call, size / channels, c);
+            const float *restrict from = (const float *)call->inputs[0].data + sample * size + of.first;
+            float *restrict to = (float *)call->output.data + sample * queries * channels + c;
+            for (int64_t q = start; q < end; q++) {
+                __builtin_prefetch(from + index[ups_min(q + AHEAD, queries - 1)] * of.step);
+                to[q * channels] = (from[index[q] * of.step] - of.mean) * of.inverse_std;
+            }
         }
     }
     return UPS_OK;
 }
 
 static ups_status gather_backward(ups_device *device, const ups_op_call *call, ups_error *error) {
-    if (!ups_present(&call->input_gradients[0])) return UPS_OK;
-    const ups_op_attributes *a = call->attributes;
+    const ups_tensor *gradient = &call->input_gradients[0];
+    if (!ups_present(gradient)) return UPS_OK;
     const int32_t *index = call->inputs[1].data;
-    const float *statistics = call->inputs[2].data, *dy = call->output_gradient.data;
-    ups_shape shape = call->input_gradients[0].shape;
-    int64_t batch = shape.size[0], size = ups_shape_elements(shape) / batch, points = size / a->channels;
-    int64_t queries = ups_shape_elements(call->inputs[1].shape);
+    const int64_t batch = gradient->shape.size[0], size = ups_shape_elements(gradient->shape) / batch;
+    const int64_t queries = ups_shape_elements(call->inputs[1].shape), channels = call->attributes->channels;
+    const bool in_place = gradient->dtype == UPS_F32 && !call->accumulate[0];
 #pragma omp parallel for num_threads(ups_threads_for(device, batch *size)) schedule(static)
     for (int64_t sample = 0; sample < batch; sample++) {
-        float *sum = (float *)call->workspace + omp_get_thread_num() * size;
+        float *sum =
+            in_place ? (float *)gradient->data + sample * size : (float *)call->workspace + omp_get_thread_num() * size;
         memset(sum, 0, (size_t)size * sizeof(float));
-        for (int64_t q = 0; q < queries; q++) {
-            for (int64_t c = 0; c < a->channels; c++) {
-                float d = dy[(sample * queries + q) * a->channels + c];
-                sum[field_at(a->channels_first, points, a->channels, index[q], c)] += d * inverse_std_of(statistics, c);
+        for (int64_t c = 0; c < channels; c++) {
+            const channel of = channel_of(call, size / channels, c);
+            const float *restrict from = (const float *)call->output_gradient.data + sample * queries * channels + c;
+            float *restrict to = sum + of.first;
+            for (int64_t q = 0; q < queries; q++) {
+                __builtin_prefetch(to + index[ups_min(q + AHEAD, queries - 1)] * of.step, 1);
+                to[index[q] * of.step] += from[q * channels] * of.inverse_std;
             }
         }
-        write_field_gradient(call, sample, size, sum);
+        if (!in_place) write_field_gradient(call, sample, size, sum);
     }
     return UPS_OK;
 }

@@ -342,6 +342,7 @@ static const ups_cuda_kernel *const kernels[UPS_OP_COUNT] = {
     [UPS_OP_ANGLES] = &ups_cuda_angles,
     [UPS_OP_DEPTHWISE] = &ups_cuda_depthwise,
     [UPS_OP_SPECTRAL] = &ups_cuda_spectral,
+    [UPS_OP_FIELD_MODES] = &ups_cuda_field_modes,
     [UPS_OP_ATTENTION] = &ups_cuda_attention,
     [UPS_OP_MODULATE] = &ups_cuda_modulate,
     [UPS_OP_RESIDUAL] = &ups_cuda_residual,

@@ -20,7 +20,7 @@ extern const ups_cuda_kernel ups_cuda_gelu, ups_cuda_silu, ups_cuda_layer_norm, 
 extern const ups_cuda_kernel ups_cuda_slice, ups_cuda_select_frame, ups_cuda_patchify, ups_cuda_neighborhood,
     ups_cuda_coarsen, ups_cuda_refine, ups_cuda_pool_tokens, ups_cuda_gather_points, ups_cuda_weigh,
     ups_cuda_read_patches, ups_cuda_fourier, ups_cuda_angles;
-extern const ups_cuda_kernel ups_cuda_depthwise, ups_cuda_spectral;
+extern const ups_cuda_kernel ups_cuda_depthwise, ups_cuda_spectral, ups_cuda_field_modes;
 extern const ups_cuda_kernel ups_cuda_attention;
 extern const ups_cuda_kernel ups_cuda_modulate, ups_cuda_residual, ups_cuda_add, ups_cuda_broadcast, ups_cuda_scale;
 extern const ups_cuda_kernel ups_cuda_bound, ups_cuda_round_f16, ups_cuda_noise, ups_cuda_shift;

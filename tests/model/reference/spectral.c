@@ -1,6 +1,7 @@
 /* Mixing of modes. */
 #include "tests/model/reference/parts.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 /* One element of T: how much of `token` is in `row`. */
@@ -79,4 +80,39 @@ void ups_reference_spectral(const ups_reference *r, bool backward) {
         }
     }
     free(x);
+}
+
+/* What mode r of an axis of n points is at point i: an orthonormal matrix (n, n), by its definition. */
+static double mode_at(bool periodic, int64_t n, int64_t r, int64_t i) {
+    if (!periodic) return sqrt((r ? 2.0 : 1.0) / (double)n) * cos(M_PI * (double)(r * (2 * i + 1)) / (double)(2 * n));
+    const double angle = 2.0 * M_PI * (double)((r + 1) / 2 * i % n) / (double)n;
+    const bool whole = r == 0 || (n % 2 == 0 && r == n - 1);
+    return sqrt((whole ? 1.0 : 2.0) / (double)n) * (r % 2 == 0 ? r ? sin(angle) : 1.0 : cos(angle));
+}
+
+/* Axis by axis, by sums over all its points. */
+void ups_reference_field_modes(const ups_reference *r, bool backward) {
+    const ups_op_attributes *a = r->attributes;
+    const int64_t all = ups_shape_elements(r->output_shape);
+    double *from = malloc((size_t)all * sizeof *from), *to = malloc((size_t)all * sizeof *to);
+    for (int64_t i = 0; i < all; i++) from[i] = backward ? r->output_gradient[i] : r->inputs[0][i];
+    for (int64_t axis = a->dims - 1, inner = 1; axis >= 0; inner *= a->grid[axis], axis--) {
+        const int64_t n = a->grid[axis];
+        for (int64_t i = 0; i < all; i++) {
+            const int64_t at = i / inner % n, first = i - at * inner;
+            to[i] = 0.0;
+            for (int64_t j = 0; j < n; j++)
+                to[i] += from[first + j * inner] * mode_at(a->periodic, n, backward ? j : at, backward ? at : j);
+        }
+        double *made = to;
+        to = from, from = made;
+    }
+    for (int64_t i = 0; i < all; i++) {
+        if (backward)
+            add_to(r->input_gradients[0], i, from[i]);
+        else
+            r->output[i] = from[i];
+    }
+    free(from);
+    free(to);
 }
