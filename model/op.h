@@ -88,13 +88,13 @@ typedef struct ups_op_attributes {
     bool periodic;          /* neighborhood, depthwise, refine, read_patches, attention, field_modes */
     int dims; /* patchify, read_patches, neighborhood, depthwise, coarsen, refine, spectral, field_modes, shift: grid
                  axes; of attention: 0: over all tokens */
-    int64_t grid[3],
-        patch[3];     /* patchify, read_patches: points along each axis and points a patch; field_modes: points;
-                         neighborhood, shift: grid = cells; depthwise: cells, and the kernel's size; attention: cells, and
-                         cells a     window; coarsen, refine: cells of the finer grid. Slowest axis first; only `dims` used */
-    int64_t shift[3]; /* attention: cells before the first window */
-    int64_t modes[3]; /* spectral: of the weight along each grid axis */
-    int64_t channels; /* patchify, read_patches, gather_points: C */
+    int64_t grid[3], patch[3]; /* patchify, read_patches: points along each axis and points a patch; neighborhood,
+                                  shift: grid = cells; depthwise: cells, and the kernel's size; attention: cells, and
+                                  cells a window; coarsen, refine: cells of the finer grid; field_modes: points. Slowest
+                                  axis first; only `dims` used */
+    int64_t shift[3];          /* attention: cells before the first window */
+    int64_t modes[3];          /* spectral: of the weight along each grid axis */
+    int64_t channels;          /* patchify, read_patches, gather_points: C */
     int frequency_count;
     float frequencies[UPS_MAX_FREQUENCIES]; /* fourier */
     float weights[UPS_MAX_INPUTS];          /* weighted_sum */
