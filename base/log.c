@@ -29,8 +29,8 @@ __attribute__((constructor)) static void note_start(void) {
     }
 }
 
-void ups_log_set_level(ups_log_level level) {
-    atomic_store(&threshold, (int)level);
+ups_log_level ups_log_set_level(ups_log_level level) {
+    return (ups_log_level)atomic_exchange(&threshold, (int)level);
 }
 
 void ups_log_tell_rank(int told) {

@@ -5,8 +5,9 @@
 
 typedef enum ups_log_level { UPS_LOG_DEBUG, UPS_LOG_INFO, UPS_LOG_WARNING, UPS_LOG_ERROR } ups_log_level;
 
-/* Lines below `level` are dropped. Default: UPS_LOG_INFO, or what UPS_LOG=debug|info|warning|error says. */
-void ups_log_set_level(ups_log_level level);
+/* Lines below `level` are dropped. Default: UPS_LOG_INFO, or what UPS_LOG=debug|info|warning|error says. Returns what
+ * it was. */
+ups_log_level ups_log_set_level(ups_log_level level);
 
 /* Lines from here on begin with "rank N: ", and only warnings and errors are written unless UPS_LOG says otherwise: of
  * processes that do the same, one tells of it. */

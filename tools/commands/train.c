@@ -10,6 +10,7 @@
 #include "tools/commands/ranks.h"
 #include "tools/commands/refused_run.h"
 #include "tools/commands/sweep.h"
+#include "tools/commands/train_for.h"
 #include "train/state.h"
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STAGE, RESUME, EXTEND, FORK, RESTART, SET, SWEEP, PLAN, DEVICE, MEMORY, PROFILE, OPTION_COUNT };
+enum { STAGE, FOR, RESUME, EXTEND, FORK, RESTART, SET, SWEEP, PLAN, DEVICE, MEMORY, PROFILE, OPTION_COUNT };
 static const char details[] =
     "A run is the directory `output` of a configuration: config.yaml, state.json, metrics.jsonl, checkpoints/,\n"
     "cache/, and the finished models as safetensors. Finished stages are skipped. Ctrl-C and SIGTERM write a\n"
@@ -34,6 +35,10 @@ static const char details[] =
     "  --restart    begins anew with the configuration that is given\n"
     "What is extended or restarted is made in RUN/next. The run stays as it was until all of that has finished,\n"
     "then it is replaced at once; --resume goes on with what was stopped, and removing RUN/next gives it up.\n"
+    "\n--for 10m trains as many steps of the operator as fit into ten minutes from the command on, with encoder, "
+    "cache\n"
+    "and validations: what a step takes is measured for some seconds first. The run then has these operator.steps,\n"
+    "and is as any other.\n"
     "\nA configuration whose model.from names another run, or a file of `ups export`, begins as that model: tasks of\n"
     "the same name go on as they were there, others learn from where it is.\n"
     "\n--sweep KEY=VALUE,VALUE trains a run with each value, one after another, in directories of their own below\n"
@@ -50,6 +55,7 @@ static const char details[] =
     "\nups train RUN alone says how far the run has come.\n"
     "\nExamples:\n"
     "  ups train configs/quickstart.yaml\n"
+    "  ups train configs/quickstart.yaml --for 10m\n"
     "  ups train configs/reference_2task.yaml --plan\n"
     "  ups train configs/reference_2task.yaml --plan --device cuda --memory 80 --set operator.batch_size=auto\n"
     "  ups train runs/quickstart --resume\n"
@@ -157,12 +163,22 @@ typedef struct train_command {
     ups_sweep_request sweep; /* no keys: no sweep */
     bool plan;
     double card_gib; /* of an absent card to plan for; 0: none */
+    double seconds;  /* that the operator's steps are to fit into; 0: it has the configuration's */
 } train_command;
+
+static void take_duration(train_command *c) {
+    ups_arguments *arguments = &c->arguments;
+    if (ups_read_duration(arguments->value, &c->seconds)) return;
+    arguments->exit_code = ups_command_usage_error(
+        arguments, "--for: '%.80s' is no time of a second or more; 90s, 10m and 1.5h are", arguments->value);
+    arguments->stop = true;
+}
 
 /* `keys` has room for one an argument. */
 static void take_option(train_command *c, int option, const char **keys) {
     ups_arguments *arguments = &c->arguments;
     if (option == STAGE) ups_arguments_choice(arguments, &c->request.stage);
+    if (option == FOR) take_duration(c);
     if (option == RESUME) c->request.resume = true;
     if (option == EXTEND) c->request.extend = true;
     if (option == FORK) c->request.fork = arguments->value;
@@ -187,6 +203,12 @@ static int check_line(const train_command *c) {
     if (arguments->operand_count != 1) return ups_command_no_config(arguments);
     if (ways > 1)
         return ups_command_usage_error(arguments, "--resume, --extend, --fork and --restart exclude each other");
+    if (c->seconds > 0 && (ways > 0 || request->stage >= 0 || c->plan || c->sweep.key_count > 0))
+        return ups_command_usage_error(arguments, "--for finds the steps of a run that begins; --resume, --extend, "
+                                                  "--fork, --restart, --stage, --sweep and --plan do not go with it");
+    if (c->seconds > 0 && ups_launch_find().ranks > 1)
+        return ups_command_usage_error(arguments,
+                                       "--for measures in one process; give the configuration operator.steps");
     if (request->profile && (c->plan || c->sweep.key_count > 0))
         return ups_command_usage_error(arguments, "--profile is of a training that runs, and not of a sweep");
     if (c->card_gib > 0 && !c->plan)
@@ -224,11 +246,32 @@ static bool read_line(train_command *c, const char **keys, int *exit_code) {
     return true;
 }
 
-static int run_training(const ups_arguments *arguments, const ups_train_request *request) {
+/* With the steps that fit into `seconds`. */
+static ups_status train_for(const ups_train_request *request, double seconds, ups_train_report *report,
+                            ups_error *error) {
+    int64_t steps;
+    char text[64];
+    UPS_TRY(ups_train_fit_steps(request, seconds, &steps, report, error));
+    const char **overrides = calloc(request->override_count + 1, sizeof *overrides);
+    if (!overrides) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    for (size_t i = 0; i < request->override_count; i++) overrides[i] = request->overrides[i];
+    snprintf(text, sizeof text, "operator.steps=%lld", (long long)steps);
+    overrides[request->override_count] = text;
+    ups_train_request with = *request;
+    with.overrides = overrides;
+    with.override_count++;
+    ups_train_report_free(report);
+    ups_status status = ups_train(&with, report, error);
+    free(overrides);
+    return status;
+}
+
+static int run_training(const ups_arguments *arguments, const ups_train_request *request, double seconds) {
     ups_train_report report;
     ups_error error;
     int exit_code = UPS_EXIT_OK;
-    ups_status status = ups_train(request, &report, &error);
+    ups_status status =
+        seconds > 0 ? train_for(request, seconds, &report, &error) : ups_train(request, &report, &error);
     ups_ranks_speak();
     if (status == UPS_OK && report.only_told && !arguments->json) print_progress(&report);
     if (status == UPS_OK && arguments->json) status = print_state(report.config, &error);
@@ -243,7 +286,7 @@ static int lead(void *context, ups_comm *comm) {
     c->request.comm = comm;
     if (c->plan) return ups_command_plan(&c->arguments, &c->request, c->card_gib);
     if (comm) ups_log(UPS_LOG_INFO, "%d processes train together (%s)", ups_comm_size(comm), ups_comm_library(comm));
-    return run_training(&c->arguments, &c->request);
+    return run_training(&c->arguments, &c->request, c->seconds);
 }
 
 /* Nothing is written to the two streams until `speak`. */
@@ -271,6 +314,7 @@ int ups_cmd_train(int argc, char **argv) {
     list_stages("|", names, sizeof names);
     const ups_option options[] = {
         [STAGE] = {"stage", 0, names, "runs this stage alone (default: all of the configuration's)"},
+        [FOR] = {"for", 0, "TIME", "trains as many steps of the operator as fit into this time: 90s, 10m, 1.5h"},
         [RESUME] = {"resume", 0, NULL, "goes on with what was stopped, by the run's own configuration"},
         [EXTEND] = {"extend", 0, NULL, "gives stages more steps: those that --set or the configuration says now"},
         [FORK] = {"fork", 0, "DIR", "makes a new run in DIR that starts from this one's weights"},

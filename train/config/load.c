@@ -252,3 +252,15 @@ ups_status ups_run_config_load_model(const char *name, const char *text, ups_run
 void ups_run_config_free(ups_run_config *config) {
     ups_config_free(config);
 }
+
+char *ups_run_override(const char *key, const char *text) {
+    char *made = malloc(strlen(key) + 2 * strlen(text) + 4), *at = made;
+    if (!made) return NULL;
+    at += sprintf(at, "%s='", key);
+    for (const char *c = text; *c; c++) {
+        if (*c == '\'') *at++ = '\'';
+        *at++ = *c;
+    }
+    memcpy(at, "'", 2);
+    return made;
+}

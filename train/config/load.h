@@ -16,6 +16,9 @@ bool ups_run_read_share(const char *text, double *share, ups_test_place *place);
 ups_status ups_run_config_load(const char *path, const char *const *overrides, size_t override_count,
                                ups_run_config **config, ups_error *error);
 
+/* KEY='TEXT', an override of a key that is a text. Free with free(); NULL: no memory. */
+char *ups_run_override(const char *key, const char *text);
+
 /* Of a file that says all keys, such as a run owns: the model that model.from names is not looked at. */
 ups_status ups_run_config_load_owned(const char *path, ups_run_config **config, ups_error *error);
 

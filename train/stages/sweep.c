@@ -286,19 +286,6 @@ static ups_status look(ups_sweep *sweep, ups_sweep_run *run, ups_error *error) {
                     run->directory);
 }
 
-/* KEY='TEXT', as --set takes it. Free with free(). */
-static char *assign_text(const char *key, const char *text) {
-    char *made = malloc(strlen(key) + 2 * strlen(text) + 4), *at = made;
-    if (!made) return NULL;
-    at += sprintf(at, "%s='", key);
-    for (const char *c = text; *c; c++) {
-        if (*c == '\'') *at++ = '\'';
-        *at++ = *c;
-    }
-    memcpy(at, "'", 2);
-    return made;
-}
-
 /* Where it lies: below the configuration's output, its cache with it, or below the directory of caches that is
  * configured. */
 static ups_status place(ups_sweep_run *run, ups_error *error) {
@@ -308,12 +295,12 @@ static ups_status place(ups_sweep_run *run, ups_error *error) {
     char *output = NULL, *cache = NULL;
     const char **overrides = realloc(run->overrides, (run->override_count + 3) * sizeof *overrides);
     if (overrides) run->overrides = overrides;
-    bool had = overrides && (output = assign_text("output", run->directory));
+    bool had = overrides && (output = ups_run_override("output", run->directory));
     if (had) run->overrides[run->override_count++] = output;
     if (had && config->cache.directory[0]) {
         char *path = NULL;
         had = asprintf(&path, "%s/%s", config->cache.directory, run->name) >= 0 &&
-              (cache = assign_text("cache.directory", path));
+              (cache = ups_run_override("cache.directory", path));
         if (had) run->overrides[run->override_count++] = cache;
         free(path);
     }
@@ -395,7 +382,7 @@ static ups_status train(const ups_sweep *sweep, size_t index, ups_error *error) 
                                  .resume = true};
     if (!ups_path_exists(run->directory)) UPS_TRY(find_donor(sweep, index, &donor, error));
     const char **overrides = donor ? calloc(run->override_count + 1, sizeof *overrides) : NULL;
-    if (donor) output = assign_text("output", donor);
+    if (donor) output = ups_run_override("output", donor);
     ups_status status = donor && (!overrides || !output) ? ups_fail(error, UPS_ERR_MEMORY, "out of memory") : UPS_OK;
     if (status == UPS_OK && donor) {
         memcpy(overrides, run->overrides, run->override_count * sizeof *overrides);
