@@ -117,7 +117,8 @@ ups_value ups_spectral(ups_graph *g, ups_value x, ups_value weight, const ups_va
 /* y (B, C·Π n) = fields x (B, C·Π n), channels first and the fastest grid axis last, by orthonormal modes along each of
  * `dims` axes of n points. Periodic: row 0 √(1/n), rows 2 k − 1 and 2 k √(2/n) times the cosine and the sine of
  * 2 π k i / n at point i, and of an even n last √(1/n) (−1)^i. Otherwise DCT-II: row r √(2/n) times the cosine of
- * π r (2 i + 1) / (2 n), row 0 √(1/n). Both float32 */
+ * π r (2 i + 1) / (2 n), row 0 √(1/n). Two lines of a sample may share a transform, and so the rounding of the larger.
+ * Both float32 */
 ups_value ups_field_modes(ups_graph *g, ups_value x, int dims, const int64_t *grid, bool periodic);
 /* y (B) = mean over a sample of (prediction − target)²; float32; gradient to the prediction, and to the target if it
  * needs one */

@@ -45,6 +45,11 @@ void ups_cancel_request_as(int signal_number) {
     atomic_store(&requested, true);
 }
 
+void ups_cancel_withdraw(void) {
+    atomic_store(&requested, false);
+    if (atomic_load(&asked)) atomic_store(&requested, true);
+}
+
 void ups_cancel_reset(void) {
     atomic_store(&requested, false);
     atomic_store(&interrupted, false);

@@ -11,6 +11,8 @@ bool ups_cancel_requested(void); /* async-signal-safe, cheap */
 int ups_cancel_signal(void);     /* the first of the two that arrived; SIGINT where none did */
 void ups_cancel_request(void);   /* what the signal does, for tests and for shutting down from another thread */
 void ups_cancel_request_as(int signal_number); /* the same, for a signal that another process got */
-void ups_cancel_reset(void);                   /* for tests */
+/* Takes back what ups_cancel_request asked for, once the work has ended; a signal stays. */
+void ups_cancel_withdraw(void);
+void ups_cancel_reset(void); /* for tests */
 
 #endif

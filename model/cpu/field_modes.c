@@ -107,17 +107,33 @@ static void step_of_4(const axis *a, int64_t n, int64_t s, const number *restric
     }
 }
 
-static void step_of_any(const axis *a, int64_t r, int64_t n, int64_t s, const number *restrict x, number *restrict y) {
-    const int64_t m = n / r, unit = a->n / n, part = a->n / r;
-    for (int64_t p = 0; p < m; p++) {
-        for (int64_t k = 0; k < r; k++) {
-            const float *by = a->turns + 2 * unit * p * k;
-            for (int64_t q = 0; q < s; q++) {
-                number sum = x[q + s * p];
-                for (int64_t j = 1; j < r; j++)
-                    sum = add(sum, turn(x[q + s * (p + j * m)], a->turns + 2 * part * (j * k % r)));
-                y[q + s * (r * p + k)] = turn(sum, by);
+/* Numbers j and r - j have the same cosines, and sines that differ by their sign, and so have modes k and r - k: of
+ * sums and differences a fourth of the products is left. x holds these in the end. */
+static void step_of_any(const axis *a, int64_t r, int64_t n, int64_t s, number *restrict x, number *restrict y) {
+    const int64_t m = n / r, unit = a->n / n, part = a->n / r, apart = s * m, half = r / 2;
+    for (int64_t at = 0; at < s * m; at++) {
+        const int64_t p = at / s, q = at % s;
+        number *from = x + at, *to = y + q + s * r * p, all = from[0];
+        for (int64_t j = 1; j <= half; j++) {
+            const number low = from[j * apart], high = from[(r - j) * apart];
+            from[j * apart] = add(low, high);
+            from[(r - j) * apart] = subtract(low, high);
+            all = add(all, from[j * apart]);
+        }
+        to[0] = all;
+        for (int64_t k = 1; k <= half; k++) {
+            number even = from[0], odd = {{0}, {0}};
+            for (int64_t j = 1, angle = k; j <= half; j++, angle = angle + k < r ? angle + k : angle + k - r) {
+                const float *by = a->turns + 2 * part * angle;
+                const number sum = from[j * apart], difference = from[(r - j) * apart];
+                even.re += sum.re * by[0];
+                even.im += sum.im * by[0];
+                odd.re += difference.re * by[1];
+                odd.im += difference.im * by[1];
             }
+            odd = turn_back(odd);
+            to[s * k] = turn(add(even, odd), a->turns + 2 * unit * p * k);
+            to[s * (r - k)] = turn(subtract(even, odd), a->turns + 2 * unit * p * (r - k));
         }
     }
 }
@@ -236,7 +252,7 @@ static void load(const axis *a, const block *b, bool sorted, const float *from, 
     for (int lane = 0; lane < UPS_VECTOR; lane++) {
         bool two;
         const int64_t line = line_of(a, b, lane, &two);
-        const float *first = from + line * a->n, *second = first + a->n;
+        const float *first = line < 0 ? from : from + line * a->n, *second = first + a->n;
         float *to = (float *)x + lane;
         for (int64_t j = 0; j < a->n; j++, to += PAIR) {
             const int64_t at = sorted ? place_of(a, j) : j;
@@ -303,24 +319,35 @@ static void block_of_modes(const axis *a, const block *b, const float *from, flo
     store(a, b, true, transform(a, x, y), to, accumulate);
 }
 
+/* The axis before which `inner` numbers lie side by side; without its turns. */
+static axis axis_of(const ups_op_call *call, int index, int64_t inner) {
+    const int64_t all = ups_shape_elements(call->output.shape), sample = all / call->output.shape.size[0];
+    axis a = {.n = call->attributes->grid[index], .inner = inner, .periodic = call->attributes->periodic};
+    a.lines = sample / a.n;
+    a.outer = all / (a.n * inner);
+    split_into_steps(&a);
+    return a;
+}
+
 /* Offsets in the workspace, in floats. */
 typedef struct layout {
     int64_t buffers, thread, staged, floats; /* buffers of each thread; of backward what lies between two axes */
 } layout;
 
 static layout layout_of(const ups_device *device, const ups_op_call *call, bool backward) {
-    const ups_op_attributes *a = call->attributes;
+    const ups_op_attributes *attributes = call->attributes;
     layout l = {0};
-    int64_t most = 0;
-    for (int i = 0; i < a->dims; i++) {
-        const int64_t turns = turns_of(a->periodic, a->grid[i]);
+    int64_t blocks = 1, inner = 1;
+    for (int i = attributes->dims - 1; i >= 0; inner *= attributes->grid[i], i--) {
+        const axis a = axis_of(call, i, inner);
+        const int64_t turns = turns_of(a.periodic, a.n), thread = 2 * a.n * PAIR;
         if (turns > l.buffers) l.buffers = turns;
-        if (a->grid[i] > most) most = a->grid[i];
+        if (thread > l.thread) l.thread = thread;
+        if (blocks_of(&a) > blocks) blocks = blocks_of(&a);
     }
-    l.thread = 2 * most * PAIR;
-    l.staged = l.buffers + ups_cpu_threads(device) * l.thread;
+    l.staged = l.buffers + ups_min(blocks, ups_cpu_threads(device)) * l.thread;
     l.floats = l.staged;
-    if (backward && a->dims > 1) l.floats += ups_shape_elements(call->inputs[0].shape);
+    if (backward && attributes->dims > 1) l.floats += ups_shape_elements(call->inputs[0].shape);
     return l;
 }
 
@@ -330,8 +357,8 @@ static size_t workspace(const ups_device *device, const ups_op_call *call, bool 
 
 static void run_axis(ups_device *device, const axis *a, bool back, const float *from, float *to, bool accumulate,
                      float *buffers, int64_t thread) {
-    const int64_t blocks = blocks_of(a);
-#pragma omp parallel for num_threads(ups_threads_for(device, a->outer * a->n * a->inner)) schedule(static)
+    const int64_t blocks = blocks_of(a), threads = ups_threads_for(device, a->outer * a->n * a->inner);
+#pragma omp parallel for num_threads((int)ups_min(blocks, threads)) schedule(static)
     for (int64_t i = 0; i < blocks; i++) {
         const block b = block_of(a, i);
         number *x = (number *)(void *)(buffers + omp_get_thread_num() * thread), *y = x + a->n;
@@ -345,22 +372,19 @@ static void run_axis(ups_device *device, const axis *a, bool back, const float *
 static void run(ups_device *device, const ups_op_call *call, bool back, const float *from, float *to, bool accumulate) {
     const ups_op_attributes *attributes = call->attributes;
     const layout l = layout_of(device, call, back);
-    float *workspace = call->workspace, *staged = accumulate ? workspace + l.staged : to;
-    const int64_t all = ups_shape_elements(call->output.shape), sample = all / call->output.shape.size[0];
-    axis a = {.periodic = attributes->periodic, .inner = 1, .turns = workspace};
-    for (int i = attributes->dims - 1; i >= 0; i--) {
+    float *turns = call->workspace, *staged = accumulate ? turns + l.staged : to;
+    int64_t inner = 1, turned = 0;
+    for (int i = attributes->dims - 1; i >= 0; inner *= attributes->grid[i], i--) {
         const bool last = i == 0;
-        if (a.n != attributes->grid[i]) {
-            a.n = attributes->grid[i];
-            split_into_steps(&a);
-            fill_turns(2.0 * M_PI / (double)a.n, a.n, workspace);
-            if (!a.periodic) fill_turns(M_PI / (double)(2 * a.n), a.n, workspace + 2 * a.n);
+        axis a = axis_of(call, i, inner);
+        a.turns = turns;
+        if (turned != a.n) {
+            fill_turns(2.0 * M_PI / (double)a.n, a.n, turns);
+            if (!a.periodic) fill_turns(M_PI / (double)(2 * a.n), a.n, turns + 2 * a.n);
+            turned = a.n;
         }
-        a.lines = sample / a.n;
-        a.outer = all / (a.n * a.inner);
-        run_axis(device, &a, back, from, last ? to : staged, last && accumulate, workspace + l.buffers, l.thread);
+        run_axis(device, &a, back, from, last ? to : staged, last && accumulate, turns + l.buffers, l.thread);
         from = staged;
-        a.inner *= a.n;
     }
 }
 

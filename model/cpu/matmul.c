@@ -87,13 +87,18 @@ static int64_t part_of(int64_t length, int64_t most) {
     return ups_div_up(length, ups_div_up(length, most));
 }
 
+/* Panels of a B that does not stay in the second-level cache would wait for each row of it. */
+static bool pays_unpacked_b(const ups_matmul_shape *s) {
+    return s->m <= FEW_ROWS && s->n * s->k <= A_ELEMENTS;
+}
+
 static layout layout_of(const ups_matmul_shape *s, int threads) {
     layout l = {.row_tiles = ups_div_up(s->m, UPS_TILE_ROWS), .panels = ups_div_up(s->n, UPS_TILE_COLUMNS)};
     l.pairs = multiplies_pairs(s);
     l.k = l.pairs ? ups_div_up(s->k, 2) : s->k;
     const bool plain = s->operands == UPS_F32;
     l.pack_a = s->transpose_a ? !plain || !pays_unpacked(s, l.panels) : l.pairs ? s->k % 2 != 0 : !plain;
-    l.pack_b = !plain || s->transpose_b || (l.panels > 1 && s->m > FEW_ROWS) || s->n % UPS_VECTOR != 0;
+    l.pack_b = !plain || s->transpose_b || s->n % UPS_VECTOR != 0 || (l.panels > 1 && !pays_unpacked_b(s));
     choose_grid(s, threads, &l);
     /* A sum that C cannot hold as float32 is finished in one go. */
     l.span = s->result == UPS_F32 ? part_of(l.k, l.pack_a ? TRANSPOSED_SPAN : SPAN) : l.k;

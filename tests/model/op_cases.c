@@ -170,6 +170,7 @@ const op_case op_cases[] = {
     {.name = "modes of a periodic plane of one column", .kind = UPS_OP_FIELD_MODES, .attributes = {.dims = 2, .grid = {12, 1}, .periodic = true}, .input_count = 1, .inputs = {S(2, 24)}, .output = S(2, 24)},
     {.name = "modes of a volume", .kind = UPS_OP_FIELD_MODES, .attributes = {.dims = 3, .grid = {4, 5, 6}}, .input_count = 1, .inputs = {S(2, 240)}, .output = S(2, 240)},
     {.name = "modes of a periodic volume of two fields", .kind = UPS_OP_FIELD_MODES, .attributes = {.dims = 3, .grid = {8, 9, 4}, .periodic = true}, .input_count = 1, .inputs = {S(3, 576)}, .output = S(3, 576)},
+    {.name = "modes of planes enough for several threads", .kind = UPS_OP_FIELD_MODES, .attributes = {.dims = 2, .grid = {40, 35}}, .input_count = 1, .inputs = {S(9, 2800)}, .output = S(9, 2800)},
     {.name = "modes of a long periodic line", .kind = UPS_OP_FIELD_MODES, .attributes = {.dims = 1, .grid = {2048}, .periodic = true}, .input_count = 1, .inputs = {S(2, 2048)}, .output = S(2, 2048)},
     {.name = "modes of lines of more points than a block keeps", .kind = UPS_OP_FIELD_MODES, .attributes = {.dims = 1, .grid = {2100}}, .input_count = 1, .inputs = {S(2, 4200)}, .output = S(2, 4200)},
     {.name = "mean square error", .kind = UPS_OP_LOSS_MSE, .input_count = 2, .inputs = {S(3, 50, 7), S(3, 50, 7)}, .output = S(3)},

@@ -35,10 +35,10 @@ static const char details[] =
     "  --restart    begins anew with the configuration that is given\n"
     "What is extended or restarted is made in RUN/next. The run stays as it was until all of that has finished,\n"
     "then it is replaced at once; --resume goes on with what was stopped, and removing RUN/next gives it up.\n"
-    "\n--for 10m trains as many steps of the operator as fit into ten minutes from the command on, with encoder, "
-    "cache\n"
-    "and validations: what a step takes is measured for some seconds first. The run then has these operator.steps,\n"
-    "and is as any other.\n"
+    "\n--for 10m trains as many steps of the operator as fit into ten minutes from the command on, which are those of\n"
+    "encoder, cache and validations, too. What a step takes is measured first, for some seconds, in RUN/.trial, which\n"
+    "goes again. The run then has these operator.steps and is as any other; --resume goes on to them. A training that\n"
+    "was stopped before its operator began goes on with --for and --resume.\n"
     "\nA configuration whose model.from names another run, or a file of `ups export`, begins as that model: tasks of\n"
     "the same name go on as they were there, others learn from where it is.\n"
     "\n--sweep KEY=VALUE,VALUE trains a run with each value, one after another, in directories of their own below\n"
@@ -203,9 +203,9 @@ static int check_line(const train_command *c) {
     if (arguments->operand_count != 1) return ups_command_no_config(arguments);
     if (ways > 1)
         return ups_command_usage_error(arguments, "--resume, --extend, --fork and --restart exclude each other");
-    if (c->seconds > 0 && (ways > 0 || request->stage >= 0 || c->plan || c->sweep.key_count > 0))
-        return ups_command_usage_error(arguments, "--for finds the steps of a run that begins; --resume, --extend, "
-                                                  "--fork, --restart, --stage, --sweep and --plan do not go with it");
+    if (c->seconds > 0 && (ways > request->resume || request->stage >= 0 || c->plan || c->sweep.key_count > 0))
+        return ups_command_usage_error(arguments, "--for finds the steps of a run that begins; --extend, --fork, "
+                                                  "--restart, --stage, --sweep and --plan do not go with it");
     if (c->seconds > 0 && ups_launch_find().ranks > 1)
         return ups_command_usage_error(arguments,
                                        "--for measures in one process; give the configuration operator.steps");
@@ -259,6 +259,7 @@ static ups_status train_for(const ups_train_request *request, double seconds, up
     overrides[request->override_count] = text;
     ups_train_request with = *request;
     with.overrides = overrides;
+    with.resume = false; /* the stages before it have finished */
     with.override_count++;
     ups_train_report_free(report);
     ups_status status = ups_train(&with, report, error);
@@ -314,7 +315,8 @@ int ups_cmd_train(int argc, char **argv) {
     list_stages("|", names, sizeof names);
     const ups_option options[] = {
         [STAGE] = {"stage", 0, names, "runs this stage alone (default: all of the configuration's)"},
-        [FOR] = {"for", 0, "TIME", "trains as many steps of the operator as fit into this time: 90s, 10m, 1.5h"},
+        [FOR] = {"for", 0, "TIME",
+                 "trains as many steps of the operator as fit into this time: 90s, 10m, 1.5h, or seconds"},
         [RESUME] = {"resume", 0, NULL, "goes on with what was stopped, by the run's own configuration"},
         [EXTEND] = {"extend", 0, NULL, "gives stages more steps: those that --set or the configuration says now"},
         [FORK] = {"fork", 0, "DIR", "makes a new run in DIR that starts from this one's weights"},
