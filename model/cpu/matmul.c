@@ -23,7 +23,7 @@ enum {
     DIRECT_ROWS = 256,           /* of a transposed A that is read where it lies, for one panel; */
     DIRECT_ELEMENTS = 96 * 1024, /* of it, for two: as much as stays in the second-level cache */
     FEW_ROWS = UPS_TILE_COLUMNS < 16 ? UPS_TILE_COLUMNS : 16, /* of A, for which B is not packed */
-    SMALL_PRODUCT = 1 << 16, /* multiplications below which starting threads costs more than it saves */
+    SMALL_PRODUCT = 1 << 18, /* multiplications below which starting threads costs more than it saves */
     ALIGNMENT = 16,          /* floats */
 };
 
