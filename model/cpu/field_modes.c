@@ -4,8 +4,8 @@
  * real and the imaginary part of one transform (of one sample: a NaN stays in it); what is even and odd about its
  * result tells them apart. The transform is Stockham's, which sorts itself: a step of radix r makes of sequences of n
  * numbers r times as many of n / r, from one buffer to the other. Any length has its steps: 4, 2, 3, 5 and what other
- * primes there are, which take their square. Cosine modes are those of the line with its even numbers first and its odd
- * ones behind, backwards (Makhoul, 1980, A fast cosine transform in one and two dimensions). */
+ * primes there are, which take a fourth of their square. Cosine modes are those of the line with its even numbers first
+ * and its odd ones behind, backwards (Makhoul, 1980, A fast cosine transform in one and two dimensions). */
 #include "model/cpu/vector.h"
 
 enum { PAIR = 2 * UPS_VECTOR, MOST_STEPS = 64, FINE = 32 };

@@ -502,7 +502,7 @@ static const char *heading_of(const survey *s, const char *output) {
         "A configuration to begin with; data.root counts from this file's folder, %s from where a command runs.\n"
         "`ups config check` lists mistakes in it, `ups config keys` all keys that may stand here. To run it:\n"
         "  ups train %s\n"
-        "With --for 10m it takes ten minutes, by as many steps of the operator as fit, whatever operator.steps says.\n",
+        "With --for 10m it takes ten minutes or so, by as many operator steps as fit, whatever operator.steps says.\n",
         s->from ? "output and model.from" : "output", output);
     for (const family *f = s->families; f < s->families + s->count; f++) {
         const bool differ = f->longest > f->shape.times;
