@@ -101,10 +101,11 @@ function(ups_cuda_object out source)
     return()
   endif()
   file(MAKE_DIRECTORY ${folder})
+  set(compile ${PROJECT_SOURCE_DIR}/model/cuda/compile)
   add_custom_command(OUTPUT ${object} ${ptx} ${ptx_90}
-    COMMAND ${UPS_CUDA_NVCC} -std=c++17 -O3 $<$<BOOL:${UPS_CUDA_LINES}>:-lineinfo> ${architectures} ${UPS_CUDA_COMPRESSION} -I${PROJECT_SOURCE_DIR} $<$<BOOL:${UPS_WERROR}>:-Werror=all-warnings>
-      -Xcompiler=-fPIC,-g1,-Wall,-fvisibility=hidden --keep --keep-dir ${folder} -MD -MF ${object}.d -MT ${object} -c ${path} -o ${object}
-    DEPENDS ${path} DEPFILE ${object}.d COMMENT "Building CUDA object ${name}.cu.o" VERBATIM COMMAND_EXPAND_LISTS)
+    COMMAND ${compile} ${object} ${folder} ${UPS_CUDA_NVCC} -std=c++17 -O3 $<$<BOOL:${UPS_CUDA_LINES}>:-lineinfo> ${architectures} ${UPS_CUDA_COMPRESSION}
+      -I${PROJECT_SOURCE_DIR} $<$<BOOL:${UPS_WERROR}>:-Werror=all-warnings> -Xcompiler=-fPIC,-g1,-Wall,-fvisibility=hidden -c ${path}
+    DEPENDS ${path} ${compile} DEPFILE ${object}.d COMMENT "Building CUDA object ${name}.cu.o" VERBATIM COMMAND_EXPAND_LISTS)
   set(${out}_OBJECT ${object} PARENT_SCOPE)
   set(${out}_PTX ${ptx} PARENT_SCOPE)
 endfunction()
