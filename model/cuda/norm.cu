@@ -447,7 +447,8 @@ static void launch_forward(cudaStream_t stream, const ups_op_call *first, const 
     float *saved = (float *)call->saved[0].data, epsilon = call->attributes->epsilon;
     const elements x = elements_of(first ? &first->inputs[0] : &call->inputs[0]);
     if (r.lanes) {
-        constexpr known_dtypes FLOATS = N == WIDE ? FLOAT_STREAM : ANY, HALVES = N == WIDE ? BF16_STREAM : ANY;
+        constexpr bool KNOWN = CENTRED && N == WIDE; // of layer norms, which models are made of
+        constexpr known_dtypes FLOATS = KNOWN ? FLOAT_STREAM : ANY, HALVES = KNOWN ? BF16_STREAM : ANY;
         static constexpr decltype(&norm_forward_short<CENTRED, N, 1, ANY>) kernels[][MOST_PIECES] = {
             {norm_forward_short<CENTRED, N, 1, ANY>, norm_forward_short<CENTRED, N, 2, ANY>,
              norm_forward_short<CENTRED, N, 3, ANY>, norm_forward_short<CENTRED, N, 4, ANY>},
@@ -486,7 +487,8 @@ static ups_status norm(ups_device *device, const ups_op_call *first, const ups_o
 template <bool CENTRED, int N>
 static ups_status short_gradients(ups_device *device, const row_lanes &r, const ups_op_call *first,
                                   const ups_op_call *call, row_sums dgain, row_sums dbias, ups_error *error) {
-    constexpr known_dtypes FLOATS = N == WIDE ? FLOAT_STREAM : ANY, HALVES = N == WIDE ? BF16_STREAM : ANY;
+    constexpr bool KNOWN = CENTRED && N == WIDE; // of layer norms, which models are made of
+    constexpr known_dtypes FLOATS = KNOWN ? FLOAT_STREAM : ANY, HALVES = KNOWN ? BF16_STREAM : ANY;
     static constexpr decltype(&norm_backward_short<CENTRED, N, 1, ANY>) kernels[][MOST_PIECES] = {
         {norm_backward_short<CENTRED, N, 1, ANY>, norm_backward_short<CENTRED, N, 2, ANY>,
          norm_backward_short<CENTRED, N, 3, ANY>, norm_backward_short<CENTRED, N, 4, ANY>},
