@@ -117,6 +117,7 @@ static bool any_ordering; /* a thread of this block has one */
 static uint32_t acquired_by[SIMT_MAX_WARPS], acquired_in[SIMT_MAX_WARPS];
 static simt_shadow *of_shared;
 
+/* Otherwise all is taken for known to all, and no time passes. */
 static bool is_wanted(void) {
     static int wanted = -1;
     if (wanted < 0) {
@@ -180,6 +181,7 @@ static const simt_place *place_of(const record *r) {
  */
 
 void simt_races_launch(uint32_t launch, uint32_t blocks) {
+    if (!is_wanted()) return;
     release_count = 0;
     if (blocks > block_room) {
         free(last_release);
@@ -191,8 +193,9 @@ void simt_races_launch(uint32_t launch, uint32_t blocks) {
 }
 
 void simt_races_block(void) {
+    if (!is_wanted()) return;
     now = 1;
-    if (is_wanted()) own_turn = begin_turn(simt_now.launch, simt_now.number);
+    own_turn = begin_turn(simt_now.launch, simt_now.number);
     memset(seen, 0, sizeof seen);
     memset(acquired_by, 0, sizeof acquired_by);
     memset(acquired_in, 0, sizeof acquired_in);
@@ -213,6 +216,7 @@ uint32_t simt_races_actor(uint32_t thread) {
 }
 
 uint32_t simt_races_actors(void) {
+    if (!is_wanted()) return 0;
     return any_apart ? 2 * simt_now.thread_count : simt_now.thread_count;
 }
 
@@ -239,6 +243,7 @@ static void hear(uint32_t warps) {
 }
 
 void simt_races_synchronise(uint32_t warps) {
+    if (!is_wanted()) return;
     uint32_t known[SIMT_MAX_WARPS] = {0}, acquired = 0;
     for (int w = 0; w < SIMT_MAX_WARPS; w++) {
         if (!(warps >> w & 1)) continue;
@@ -278,6 +283,7 @@ static uint32_t known_of_warp(uint32_t thread, uint32_t warp) {
 }
 
 void simt_fence(void) {
+    if (!is_wanted()) return;
     uint32_t thread = simt_now.running->index, warp = thread / SIMT_LANES;
     ordering *o = &orderings[thread];
     any_ordering = true;
@@ -289,6 +295,7 @@ void simt_fence(void) {
 }
 
 void simt_races_atomic(simt_access access) {
+    if (!is_wanted()) return;
     uint32_t thread = simt_now.running->index, *last = &last_release[simt_now.number];
     ordering *o = &orderings[thread];
     any_ordering = true;
@@ -486,7 +493,7 @@ uint32_t simt_races_copied(void) {
 
 void simt_races_hear_copies(uint32_t time) {
     uint32_t thread = simt_now.running->index, *known = &heard_by_thread[thread][simt_races_actor(thread)];
-    if (time == 0) return;
+    if (time == 0 || !is_wanted()) return;
     if (time > *known) *known = time;
     has_heard[thread] = any_phase = true;
 }
@@ -499,14 +506,15 @@ uint32_t simt_races_now(void) {
 }
 
 uint32_t simt_races_known(uint32_t actor) {
-    return known_to(simt_now.running->index, actor);
+    return is_wanted() ? known_to(simt_now.running->index, actor) : UINT32_MAX;
 }
 
 uint32_t simt_races_seen(uint32_t warp) {
-    return seen[simt_now.running->index / SIMT_LANES][warp];
+    return is_wanted() ? seen[simt_now.running->index / SIMT_LANES][warp] : UINT32_MAX;
 }
 
 void simt_races_release(uint32_t *known) {
+    if (!is_wanted()) return;
     uint32_t thread = simt_now.running->index;
     for (uint32_t i = 0; i < simt_races_actors(); i++) {
         uint32_t own = known_to(thread, i);
@@ -516,6 +524,7 @@ void simt_races_release(uint32_t *known) {
 }
 
 void simt_races_acquire(const uint32_t *known) {
+    if (!is_wanted()) return;
     uint32_t thread = simt_now.running->index;
     keep_later(heard_by_thread[thread], known);
     has_heard[thread] = any_phase = true;
@@ -525,12 +534,14 @@ void simt_races_acquire(const uint32_t *known) {
  */
 
 void simt_races_readers(simt_readers *readers) {
+    if (!is_wanted()) return;
     readers->warps = 0;
     memset(readers->known, 0xff, sizeof readers->known);
     memset(readers->fenced, 0xff, sizeof readers->fenced);
 }
 
 void simt_races_come(simt_readers *readers) {
+    if (!is_wanted()) return;
     uint32_t thread = simt_now.running->index, warp = 1u << thread / SIMT_LANES;
     readers->fences[thread % SIMT_GROUP_THREADS] = proxies[thread].count;
     if (readers->warps & warp && !any_phase) return; /* a warp's first knows least */
@@ -544,6 +555,7 @@ void simt_races_come(simt_readers *readers) {
 }
 
 void simt_proxy_fence(void) {
+    if (!is_wanted()) return;
     uint32_t thread = simt_now.running->index, actors = simt_races_actors();
     proxy_fences *p = &proxies[thread];
     uint32_t *view = views[thread][p->count % VIEWS];

@@ -219,7 +219,7 @@ uint32_t simt_barrier_count(uint32_t id, bool predicate, const simt_place *at) {
     simt_wgmma_barrier(at);
     barrier *b = &barriers[id];
     if (b->arrived == 0) b->at = at;
-    if (b->at->line != at->line || strcmp(b->at->file, at->file) != 0) {
+    if (b->at != at && (b->at->line != at->line || strcmp(b->at->file, at->file) != 0)) {
         simt_fail(at, "a barrier that other threads of the block wait at in line %d (%s)", b->at->line, b->at->file);
     }
     b->arrived++;

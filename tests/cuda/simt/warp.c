@@ -25,8 +25,8 @@ struct meeting {
 
 typedef struct warp {
     uint32_t alive;
-    uint32_t under_way; /* which of the meetings are */
-    meeting meetings[SIMT_LANES];
+    uint32_t under_way, engaged;  /* which of the meetings are; the lanes of all their masks */
+    meeting meetings[SIMT_LANES]; /* at the first lane of its mask */
     mailbox lanes[SIMT_LANES];
 } warp;
 
@@ -36,7 +36,7 @@ void simt_warps_begin(void) {
     for (uint32_t i = 0; i < SIMT_MAX_WARPS; i++) {
         uint32_t first = i * SIMT_LANES, count = simt_now.thread_count > first ? simt_now.thread_count - first : 0;
         warps[i].alive = count >= SIMT_LANES ? ~0u : (1u << count) - 1;
-        warps[i].under_way = 0;
+        warps[i].under_way = warps[i].engaged = 0;
     }
 }
 
@@ -48,6 +48,7 @@ static bool complete(warp *w, meeting *m) {
         if (t != simt_now.running) simt_wake(t);
     }
     w->under_way &= ~(1u << (m - w->meetings));
+    w->engaged &= ~m->mask;
     return true;
 }
 
@@ -57,19 +58,24 @@ void simt_warp_left(uint32_t thread) {
     for (uint32_t left = w->under_way; left; left &= left - 1) complete(w, &w->meetings[__builtin_ctz(left)]);
 }
 
-/* The meeting of a mask that is under way, or a new one. */
+static _Noreturn void refuse_meeting(const warp *w, const char *what, uint32_t mask, const simt_place *at) {
+    uint32_t left = w->under_way;
+    while (!(w->meetings[__builtin_ctz(left)].mask & mask)) left &= left - 1;
+    const meeting *m = &w->meetings[__builtin_ctz(left)];
+    simt_fail(at, "%s with mask %#x, while other lanes of the warp are at %s with mask %#x in %s:%d", what, mask,
+              m->what, m->mask, m->at->file, m->at->line);
+}
+
+/* The meeting of a mask that is under way, or a new one. Masks of different meetings have no lane in common. */
 static meeting *find_meeting(warp *w, const char *what, uint32_t mask, meeting_work *work, const simt_place *at) {
-    for (uint32_t left = w->under_way; left; left &= left - 1) {
-        meeting *m = &w->meetings[__builtin_ctz(left)];
-        if (!(m->mask & mask)) continue;
-        if (m->mask == mask && m->work == work && m->at->line == at->line) return m;
-        simt_fail(at, "%s with mask %#x, while other lanes of the warp are at %s with mask %#x in %s:%d", what, mask,
-                  m->what, m->mask, m->at->file, m->at->line);
-    }
-    const int place = __builtin_ctz(~w->under_way); /* masks have no lane in common, so that one is free */
-    w->under_way |= 1u << place;
-    w->meetings[place] = (meeting){what, at, work, mask, 0, (uint32_t)(w - warps)};
-    return &w->meetings[place];
+    const uint32_t first = (uint32_t)__builtin_ctz(mask), bit = 1u << first;
+    meeting *m = &w->meetings[first];
+    if ((w->under_way & bit) && m->mask == mask && m->work == work && m->at->line == at->line) return m;
+    if (w->engaged & mask) refuse_meeting(w, what, mask, at);
+    w->under_way |= bit;
+    w->engaged |= mask;
+    *m = (meeting){what, at, work, mask, 0, (uint32_t)(w - warps)};
+    return m;
 }
 
 static mailbox *meet(const char *what, uint32_t mask, const mailbox *mine, meeting_work *work, const simt_place *at) {

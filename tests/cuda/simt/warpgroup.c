@@ -171,15 +171,15 @@ static void gather_registers(const product *p, float (*to)[K]) {
 }
 
 enum { ROWS = 4, COLUMNS = 8 }; /* of D that are summed at once, in what registers the host has */
+typedef float columns __attribute__((vector_size(COLUMNS * sizeof(float)), aligned(4)));
 
 static inline void multiply(const float (*a)[K], const float *b, uint32_t n, float (*to)[MOST_N], uint32_t column) {
-    float sums[ROWS][COLUMNS] = {{0.0f}};
+    columns sums[ROWS] = {{0.0f}};
     for (uint32_t k = 0; k < K; k++) {
-        for (uint32_t i = 0; i < ROWS; i++) {
-            for (uint32_t j = 0; j < COLUMNS; j++) sums[i][j] += a[i][k] * b[k * n + j];
-        }
+        const columns row = *(const columns *)&b[k * n];
+        for (uint32_t i = 0; i < ROWS; i++) sums[i] += a[i][k] * row;
     }
-    for (uint32_t i = 0; i < ROWS; i++) memcpy(&to[i][column], sums[i], sizeof sums[i]);
+    for (uint32_t i = 0; i < ROWS; i++) memcpy(&to[i][column], &sums[i], sizeof sums[i]);
 }
 
 /* Products are summed in float32, in the order of K, and the sum is added to D: the order and rounding of the hardware
