@@ -312,6 +312,30 @@ void ups_arguments_real(ups_arguments *arguments, double minimum, double maximum
     }
 }
 
+void ups_arguments_duration(ups_arguments *arguments, const char *unit, double minimum, double *seconds) {
+    static const struct {
+        const char *name;
+        double seconds;
+    } units[] = {{"s", 1}, {"m", 60}, {"min", 60}, {"h", 3600}, {"d", 86400}, {"w", 604800}};
+    static const double longest = 1e9;
+    const char *name = arguments->usage->options[arguments->current].name;
+    char *end = NULL;
+    const double number = strtod(arguments->value, &end);
+    const bool is_number = end != arguments->value && !isnan(number);
+    const char *given = *end == '\0' ? unit : end;
+    const size_t count = sizeof units / sizeof *units;
+    size_t i = 0;
+    while (i < count && strcmp(units[i].name, given) != 0) i++;
+    if (!is_number || i == count) {
+        stop_line(arguments, "--%s: '%.80s' is not a time; 90s, 10m, 1.5h, 7d and 2w are", name, arguments->value);
+    } else if (number * units[i].seconds < minimum || number * units[i].seconds > longest) {
+        stop_line(arguments, "--%s: %.80s is out of range; %g to %g seconds were expected", name, arguments->value,
+                  minimum, longest);
+    } else {
+        *seconds = number * units[i].seconds;
+    }
+}
+
 void ups_arguments_choice(ups_arguments *arguments, int *index) {
     const ups_option *option = &arguments->usage->options[arguments->current];
     char words[256], list[256] = "";

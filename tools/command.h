@@ -83,6 +83,8 @@ int ups_arguments_end(ups_arguments *arguments); /* the exit code of a stopped l
 /* Reads the current option's value as a number in [minimum, maximum]; a wrong one stops the line with a sentence. */
 void ups_arguments_integer(ups_arguments *arguments, int64_t minimum, int64_t maximum, int64_t *value);
 void ups_arguments_real(ups_arguments *arguments, double minimum, double maximum, double *value);
+/* The same of a time, 90s, 10m, 1.5h, 7d or 2w, in seconds; a number alone is of `unit`, "s" to "w". */
+void ups_arguments_duration(ups_arguments *arguments, const char *unit, double minimum, double *seconds);
 /* Which of the words of the option's `argument` the value is, counted from 0. */
 void ups_arguments_choice(ups_arguments *arguments, int *index);
 

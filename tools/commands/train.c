@@ -166,19 +166,11 @@ typedef struct train_command {
     double seconds;  /* that the operator's steps are to fit into; 0: it has the configuration's */
 } train_command;
 
-static void take_duration(train_command *c) {
-    ups_arguments *arguments = &c->arguments;
-    if (ups_read_duration(arguments->value, &c->seconds)) return;
-    arguments->exit_code = ups_command_usage_error(
-        arguments, "--for: '%.80s' is no time of a second or more; 90s, 10m and 1.5h are", arguments->value);
-    arguments->stop = true;
-}
-
 /* `keys` has room for one an argument. */
 static void take_option(train_command *c, int option, const char **keys) {
     ups_arguments *arguments = &c->arguments;
     if (option == STAGE) ups_arguments_choice(arguments, &c->request.stage);
-    if (option == FOR) take_duration(c);
+    if (option == FOR) ups_arguments_duration(arguments, "s", 1, &c->seconds);
     if (option == RESUME) c->request.resume = true;
     if (option == EXTEND) c->request.extend = true;
     if (option == FORK) c->request.fork = arguments->value;

@@ -30,22 +30,6 @@ typedef struct trial {
     double begin_s;                            /* before the first step */
 } trial;
 
-bool ups_read_duration(const char *text, double *seconds) {
-    static const struct {
-        const char *unit;
-        double seconds;
-    } units[] = {{"", 1}, {"s", 1}, {"m", 60}, {"min", 60}, {"h", 3600}, {"d", 86400}};
-    char *end;
-    const double number = strtod(text, &end);
-    if (end == text) return false;
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        if (strcmp(end, units[i].unit) != 0) continue;
-        *seconds = number * units[i].seconds;
-        return *seconds >= 1.0 && *seconds <= 1e8;
-    }
-    return false;
-}
-
 /* ---- before the operator ---------------------------------------------------------------------------------------- */
 
 static bool has_operator(const ups_run_config *config) {

@@ -4,9 +4,6 @@
 
 #include "train/stages/train.h"
 
-/* "90s", "10m", "1.5h", "2d", or seconds. Whether `text` is one of these, of a second at least. */
-bool ups_read_duration(const char *text, double *seconds);
-
 /* Does the stages before the operator, then trains it for some seconds in OUTPUT/.trial, which goes again, and finds
  * from that how many steps fit into what is left of `seconds`, counted from this call, with validations and
  * checkpoints. Losses that begin later than that are warned of. UPS_ERR_ARGUMENT: the configuration has no operator,

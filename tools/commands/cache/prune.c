@@ -111,18 +111,6 @@ static void print_item(const ups_prune_item *item, bool removed) {
            9, "", item->reason);
 }
 
-/* "90m", "12h", "7d", "2w"; a number alone is days. */
-static bool read_age(const char *text, double *seconds) {
-    static const char units[] = "smhdw";
-    static const double lengths[] = {1, 60, 3600, 86400, 604800};
-    char *end;
-    double value = strtod(text, &end);
-    const char *unit = *end ? strchr(units, *end) : "d";
-    if (end == text || !unit || (*end && end[1]) || !(value >= 0 && value < 1e6)) return false;
-    *seconds = value * lengths[*end ? unit - units : 3];
-    return true;
-}
-
 static ups_status work(const ups_prune_list *list, bool yes, json_t *result, uint64_t *freed, ups_error *error) {
     for (int64_t i = 0; i < list->count; i++) {
         const ups_prune_item *item = &list->item[i];
@@ -196,18 +184,14 @@ int ups_cmd_cache_prune(int argc, char **argv) {
     ups_arguments_begin(&arguments, &usage, argc, argv);
     request wanted = {.older = 7 * 86400.0};
     bool dry = false;
-    const char *wrong = NULL;
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
         if (option == YES) wanted.yes = true;
         if (option == DRY) dry = true;
         if (option == CONFIG) wanted.config = arguments.value;
         if (option == SET) ups_arguments_override(&arguments);
-        if (option == OLDER && !read_age(arguments.value, &wanted.older)) wrong = arguments.value;
+        if (option == OLDER) ups_arguments_duration(&arguments, "d", 0, &wanted.older);
     }
     if (arguments.stop) return ups_arguments_end(&arguments);
-    if (wrong)
-        return ups_command_usage_error(&arguments, "--older-than %s: an age was expected, such as 90m, 12h or 7d",
-                                       wrong);
     if (dry && wanted.yes) return ups_command_usage_error(&arguments, "--dry-run and --yes exclude each other");
     if (arguments.operand_count == 0 && !wanted.config)
         return ups_command_usage_error(&arguments, "a directory was expected, or --config CONFIG");
