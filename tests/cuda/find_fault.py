@@ -2,8 +2,8 @@
 """find_fault.py PROGRAM NAME: whether the emulator finds a planted fault where it is.
 
 Runs `PROGRAM NAME` in each order of threads. It must abort, with a message that begins with the file and a line that is
-marked `fault: NAME` in one of FILES, and says what is wrong in the words that stand below. What is no race is found while
-races are not looked for, too: accesses go another way then (simt_touch)."""
+marked `fault: NAME` in one of FILES, and says what is wrong in the words that stand below. WITHOUT_RACES is found while
+races are not looked for, too: accesses go another way then (simt_touch). What rests on who knows of what is not."""
 import os
 import re
 import resource

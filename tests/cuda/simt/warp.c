@@ -108,6 +108,7 @@ static void work_vote(const meeting *m, mailbox *lanes) {
     }
     for (uint32_t lane = 0; lane < SIMT_LANES; lane++) {
         uint32_t *out = lanes[lane].out;
+        if (!(m->arrived >> lane & 1)) continue; /* of another meeting, perhaps */
         switch ((simt_vote_mode)lanes[lane].in[0]) {
         case SIMT_ALL:
             *out = ballot == m->arrived;
