@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sys
+from pathlib import Path
 
 import h5py
 import jsonschema
@@ -324,6 +325,34 @@ def test_a_configuration_for_data_files_has_a_task_a_family_and_trains_as_writte
     assert values["output"] == "runs/new"
     must("train", path, "--set", f"output={scratch}/run", "--quiet", *STEPS)
     assert json.loads(must("cache", "verify", f"{scratch}/run/cache", "--json").stdout)
+
+
+NAMES_BY_PURPOSE = {
+    "pdebench": (["1D/Test/ReacDiff_react_Nu0.5_Rho1.0.h5", "1D/Train/ReacDiff_Nu0.5_Rho1.0.h5", "1D/Train/ReacDiff_Nu1.0_Rho1.0.h5",
+                  "1D_Burgers_Sols_Nu0.01_Test.h5", "1D_Burgers_Sols_Nu0.01_Train.h5", "1D_Burgers_Sols_Nu1.e-8_Train.h5"],
+                 {"reacdiff": ([1, 2], [0]), "burgers": ([4, 5], [3])}),
+    "the well": (["wave/test/wave_0.1.h5", "wave/train/wave_0.1.h5", "wave/train/wave_0.2.h5", "wave/valid/wave_0.1.h5"], {"wave": ([1, 2, 3], [0])}),
+    "tests alone": (["a_test.h5", "test/b.h5"], {"a": ([0], []), "b": ([1], [])}),
+    "tests of nothing": (["a_train.h5", "b_test.h5", "contest.h5"], {"a": ([0], []), "b": ([1], []), "contest": ([2], [])}),
+}
+
+
+@pytest.mark.parametrize("case", NAMES_BY_PURPOSE)
+def test_test_data_are_known_by_name_or_folder_and_not_trained_on(data, scratch, case):
+    names, expected = NAMES_BY_PURPOSE[case]
+    root = Path(scratch, "purposes", case)
+    files = [str(root / name) for name in names]
+    for file in files:
+        os.makedirs(os.path.dirname(file), exist_ok=True)
+        shutil.copy(data / "1D_Burgers_Sols_Nu0.01.h5", file)
+    done = must("config", "init", *files, "-o", f"{root}/run.yaml", "--json")
+    tasks = {task["name"]: (task["files"], task.get("test_files", [])) for task in json.loads(done.stdout)["tasks"]}
+    assert tasks == {name: ([files[i] for i in trained], [files[i] for i in tests]) for name, (trained, tests) in expected.items()}
+    assert ("of its name test data" in done.stderr) == (case == "tests of nothing")
+    written = as_python(f"{root}/run.yaml")["tasks"]
+    assert [len(task["test_files"]) for task in written] == [len(tests) for _, tests in expected.values()]
+    said = must("config", "init", *files, "-o", f"{root}/run.yaml", "--force").stdout
+    assert ("kept for evaluation" in said) == any(tests for _, tests in expected.values())
 
 
 @pytest.mark.parametrize("solver, resolution, patch, core", [

@@ -74,7 +74,7 @@ static const ups_usage usage = {
     "  ups eval runs/quickstart --checkpoint best\n"
     "  ups eval runs/quickstart --html evaluation.html\n"
     "  ups eval runs/quickstart --gates --set evaluation.gates.conservation=0.001\n"
-    "  ups eval configs/quickstart.yaml --set tasks[0].files=[unseen.hdf5]\n"
+    "  ups eval runs/quickstart --set tasks[0].test_files=[unseen.hdf5]   # all of them; of tasks[].files only the split\n"
     "  ups eval configs/quickstart.yaml --checkpoint runs/quickstart/checkpoints/operator --split validation\n"
     "  ups eval configs/quickstart.yaml --set evaluation.given=10 --set evaluation.max_samples=0\n"
     "  ups eval configs/quickstart.yaml --json --set evaluation.max_samples=0 | jq '.tasks[].horizons[].model.nrmse'"};

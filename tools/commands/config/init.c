@@ -1,26 +1,23 @@
-/* `ups config init FILES... -o c.yaml`: a configuration to begin with, for data files. Files of one family (layout,
- * fields, grid, frames, and a name that differs in numbers alone) become a task; files of one trajectory each may
- * differ in their frames, since segments of one length are cut from them; patches follow from the grid, sizes of the
- * model from how much data there is. What it writes was opened as `ups train` opens it. */
+/* `ups config init FILES... -o c.yaml`: a configuration to begin with, for data files. Families of files (families.h)
+ * become tasks; sizes of the model follow from how much data there is. What it writes was opened as `ups train` opens
+ * it. */
 #include "base/config/annotate.h"
 #include "base/files.h"
 #include "base/json.h"
 #include "base/system/memory_limit.h"
-#include "pipeline/layouts/layouts.h"
 #include "pipeline/layouts/mapping.h"
 #include "tools/command.h"
 #include "tools/commands/commands.h"
+#include "tools/commands/config/families.h"
 #include "tools/output.h"
 #include "train/config/given.h"
 #include "train/config/load.h"
 #include "train/session.h"
-#include <ctype.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 enum { OUTPUT, LAYOUT, FROM, FORCE, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
@@ -29,225 +26,6 @@ static const ups_option options[OPTION_COUNT] = {
     [FROM] = {"from", 0, "MODEL", "a run, or a file of `ups export`, as whose model this one is to begin"},
     [FORCE] = {"force", 'f', NULL, "overwrites what is there"},
 };
-
-/* ---- families of files ------------------------------------------------------------------------------------------ */
-
-typedef struct family {
-    const char *stem; /* the files' name without its numbers, and its directory */
-    const char *kind; /* of the layout */
-    const char *fields;
-    const char *name; /* of the task */
-    ups_sample shape; /* of its pointers none is kept */
-    bool scattered;   /* its points lie anywhere */
-    bool own_points;  /* and each sample has its own */
-    bool moving;      /* and they move */
-    bool single;      /* a trajectory a file */
-    int64_t longest;  /* frames, where shape.times are the fewest */
-    int64_t samples, segment, patch[UPS_MAX_GRID_DIMS];
-    char **files;
-    int file_count;
-} family;
-
-typedef struct survey {
-    ups_arena *arena;
-    family *families;
-    int count;
-    double bytes;               /* decoded, of all samples */
-    const ups_mapping *mapping; /* what the files hold; NULL: it is recognised */
-    const ups_yaml *layout;     /* the same as it was given */
-    const char *from;           /* a model to begin with; NULL: none */
-    json_t *told;               /* what it tells of itself (train/config/given.h) */
-} survey;
-
-/* "data/1D_Burgers_Sols_Nu0.01.hdf5" to "data/D_Burgers_Sols_Nu". */
-static const char *stem_of(ups_arena *arena, const char *path) {
-    char *stem = ups_arena_strdup(arena, path), *out = stem;
-    const char *slash = strrchr(path, '/'), *dot = strrchr(slash ? slash : path, '.');
-    const char *end = dot && dot > path ? dot : path + strlen(path);
-    for (const char *at = path; at < end; at++) {
-        bool number = isdigit((unsigned char)*at) || (*at == '.' && at > path && isdigit((unsigned char)at[-1]));
-        bool exponent = at > path && isdigit((unsigned char)at[-1]) && *at == 'e' &&
-                        (at[1] == '-' || isdigit((unsigned char)at[1]));
-        if (exponent && at[1] == '-') at++;
-        if (!(number || exponent) || (slash && at < slash)) *out++ = *at;
-    }
-    *out = '\0';
-    return stem;
-}
-
-/* Whether a part of a file's name tells no more than the file does: "1D", "Nu0.01", "Train". */
-static bool says_little(const char *part, const ups_source *source) {
-    static const char *const words[] = {"sols", "sol", "train", "test", "na", "data"};
-    for (size_t w = 0; w < sizeof words / sizeof *words; w++) {
-        if (strcasecmp(part, words[w]) == 0) return true;
-    }
-    size_t letters = strcspn(part, "0123456789"), rest = strspn(part + letters, "0123456789.e-");
-    if (letters == 0 && strlen(part) <= 2) return true; /* 2D */
-    if (rest == 0 || part[letters + rest]) return false;
-    for (int p = 0; p < source->parameter_count; p++) {
-        if (strncasecmp(part, source->parameter_names[p], letters) == 0) return true;
-    }
-    return strchr(part, '.') != NULL;
-}
-
-/* A task's name: letters, digits, _ and -. */
-static const char *task_name(ups_arena *arena, const char *path, const ups_source *source) {
-    char *base = ups_arena_strdup(arena, strrchr(path, '/') ? strrchr(path, '/') + 1 : path);
-    char *dot = strrchr(base, '.');
-    if (dot && dot > base) *dot = '\0';
-    const char *name = "";
-    char *rest = NULL;
-    for (char *part = strtok_r(base, "_ ", &rest); part; part = strtok_r(NULL, "_ ", &rest)) {
-        if (says_little(part, source)) continue;
-        char *out = part;
-        for (const char *at = part; *at; at++) {
-            bool plain = isalnum((unsigned char)*at) && (unsigned char)*at < 128;
-            if (plain) *out++ = (char)tolower((unsigned char)*at);
-            if (!plain && out > part && out[-1] != '-') *out++ = '-';
-        }
-        if (out > part && out[-1] == '-') out--;
-        *out = '\0';
-        if (!*part) continue;
-        name = ups_arena_printf(arena, "%s%s%s", name, *name ? "_" : "", part);
-    }
-    return *name ? ups_arena_printf(arena, "%.40s", name) : "task";
-}
-
-static const char *field_names(ups_arena *arena, const ups_source *source) {
-    const char *text = "";
-    for (int64_t c = 0; c < source->channels; c++) {
-        text = ups_arena_printf(arena, "%s%s%s", text, c ? ", " : "", source->channel_names[c]);
-    }
-    return text;
-}
-
-static bool has_own_points(const ups_sample *shape) {
-    return shape->points && shape->points->own;
-}
-
-static bool are_moving(const ups_sample *shape) {
-    return shape->points && shape->points->moving;
-}
-
-/* Whether segments of one length can be cut from trajectories of different ones. */
-static bool may_be_cut(const family *f, const ups_source *source) {
-    return f->single && source->count == 1 && !f->moving;
-}
-
-static bool belongs(const family *f, const char *stem, const ups_source *source, const char *fields,
-                    const ups_sample *shape) {
-    return strcmp(f->stem, stem) == 0 && f->scattered == (shape->points != NULL) &&
-           f->own_points == has_own_points(shape) && strcmp(f->kind, source->class->kind) == 0 &&
-           strcmp(f->fields, fields) == 0 && f->shape.dims == shape->dims &&
-           (f->shape.times == shape->times || may_be_cut(f, source)) && f->moving == are_moving(shape) &&
-           f->shape.dtype == shape->dtype && f->shape.order == shape->order &&
-           (f->own_points || memcmp(f->shape.grid, shape->grid, sizeof shape->grid) == 0);
-}
-
-static void make_name_unique(survey *s, family *made) {
-    const char *name = made->name;
-    int number = 1;
-    for (const family *f = s->families; f < made;) {
-        bool taken = strcmp(f->name, made->name) == 0;
-        if (taken) made->name = ups_arena_printf(s->arena, "%s_%d", name, ++number);
-        f = taken ? s->families : f + 1;
-    }
-}
-
-/* Tokens of points that lie anywhere, at most, but where they are more than 64 points each even so; attention over all
- * of them costs the square. */
-enum { MOST_OWN_LEAVES = 1024, MOST_SHARED_LEAVES = 512 };
-
-/* Patches of several points where the grid allows, by docs/performance.md: smooth lines of 64 tokens or more, planes of
- * a thousand, whose waves and patterns want small patches, and steady ones, of two frames, of some hundreds. */
-static void choose_patches(family *f) {
-    if (f->scattered) { /* leaves of a tree: small ones, a power of two (docs/notes/points.md) */
-        enum { LARGEST = 64 };
-        const int64_t most = f->own_points ? MOST_OWN_LEAVES : MOST_SHARED_LEAVES;
-        f->patch[0] = 1;
-        while (f->patch[0] < LARGEST && f->patch[0] * most < f->shape.grid[0]) f->patch[0] *= 2;
-        return;
-    }
-    const bool steady = f->shape.times == 2;
-    const int64_t cells[] = {0, 64, steady ? 16 : 32, 8};
-    const int64_t least[] = {0, 4, steady ? 4 : 2, 4}, most[] = {0, 16, 16, 8};
-    const int dims = f->shape.dims;
-    for (int a = 0; a < dims; a++) {
-        int64_t points = f->shape.grid[a], patch = least[dims];
-        while (2 * patch <= most[dims] && 2 * patch * cells[dims] <= points) patch *= 2;
-        f->patch[a] = patch < points ? patch : points;
-    }
-}
-
-/* Fewer trajectories than splits are cut into segments, the last of which are held out: ten of the shortest, or twenty
- * where they are long. More trajectories are cut where their lengths differ, once at least, so that little is left over
- * of longer ones. */
-static void choose_segment(family *f) {
-    enum { SPLITS = 3, FEW = 10, MANY = 20, LONG = 50, SHORTEST = 4, HALVED = 16 };
-    const int64_t times = f->shape.times;
-    f->segment = f->longest == times ? 0 : times >= HALVED ? times / 2 : times;
-    if (f->samples < SPLITS && times >= FEW * SHORTEST && !f->moving)
-        f->segment = times / (times / MANY >= LONG ? MANY : FEW);
-}
-
-/* A task that the model has keeps the patches that it has there. */
-static void take_patches(const survey *s, family *f) {
-    for (int a = 0; a < f->shape.dims; a++) {
-        const int64_t there = ups_given_patch(s->told, f->name, (unsigned)a);
-        if (there > 0) f->patch[a] = there;
-    }
-}
-
-static ups_status add_file(survey *s, char *path, int most, ups_error *error) {
-    ups_source *source = NULL;
-    ups_sample shape;
-    json_t *text = json_string(path); /* as YAML, JSON is UTF-8 */
-    json_decref(text);
-    if (!text) return ups_fail(error, UPS_ERR_FORMAT, "%s: its name is no UTF-8, as a configuration has to be", path);
-    UPS_TRY(ups_layout_open(path, &(ups_layout_options){.mapping = s->mapping}, &source, error));
-    ups_status status = ups_source_describe(source, 0, &shape, error);
-    if (status == UPS_OK && shape.times < 2) {
-        status = ups_fail(error, UPS_ERR_FORMAT,
-                          "%s: its trajectories have a single frame; an operator needs two or more", path);
-    }
-    if (status == UPS_OK) {
-        const char *stem = stem_of(s->arena, path), *fields = field_names(s->arena, source);
-        family *f = s->families;
-        while (f < s->families + s->count && !belongs(f, stem, source, fields, &shape)) f++;
-        if (f == s->families + s->count) {
-            s->count++;
-            *f = (family){.stem = stem,
-                          .kind = ups_arena_strdup(s->arena, source->class->kind),
-                          .fields = fields,
-                          .name = task_name(s->arena, path, source),
-                          .shape = shape,
-                          .scattered = shape.points != NULL,
-                          .own_points = has_own_points(&shape),
-                          .moving = are_moving(&shape),
-                          .single = source->count == 1,
-                          .longest = shape.times,
-                          .files = UPS_ARENA_ARRAY(s->arena, char *, most)};
-            f->shape.points = NULL; /* they go with the source */
-            make_name_unique(s, f);
-            choose_patches(f);
-            take_patches(s, f);
-        }
-        if (f->own_points && shape.grid[0] > f->shape.grid[0]) { /* samples may differ in their number of points */
-            f->shape.grid[0] = shape.grid[0];
-            choose_patches(f);
-            take_patches(s, f);
-        }
-        f->files[f->file_count++] = path;
-        f->samples += source->count;
-        f->single = f->single && source->count == 1;
-        if (shape.times < f->shape.times) f->shape.times = shape.times;
-        if (shape.times > f->longest) f->longest = shape.times;
-        choose_segment(f);
-        s->bytes += (double)source->count * (double)source->limits.decoded_bytes;
-    }
-    ups_source_close(source);
-    return status;
-}
 
 /* The directory that all files lie below; "" for the current one, "/" for the root. */
 static const char *common_root(ups_arena *arena, char **paths, int count) {
@@ -337,13 +115,16 @@ static ups_yaml *copy(ups_arena *arena, const ups_yaml *node) {
     return made;
 }
 
-static void add_tasks(const survey *s, ups_yaml *root, const char *data_root) {
+static void add_tasks(const ups_survey *s, ups_yaml *root, const char *data_root) {
     ups_yaml *tasks = list(s->arena, root, "tasks");
-    for (const family *f = s->families; f < s->families + s->count; f++) {
+    for (const ups_family *f = s->families; f < s->families + s->count; f++) {
         ups_yaml *task = section(s->arena, tasks, NULL);
         set_text(s->arena, task, "name", f->name);
         ups_yaml *files = list(s->arena, task, "files"), *patch = list(s->arena, task, "patch");
         for (int i = 0; i < f->file_count; i++) set_text(s->arena, files, NULL, below_root(f->files[i], data_root));
+        ups_yaml *test_files = f->test_count > 0 ? list(s->arena, task, "test_files") : NULL;
+        for (int i = 0; i < f->test_count; i++)
+            set_text(s->arena, test_files, NULL, below_root(f->files[f->file_count + i], data_root));
         bool same = true;
         for (int a = 1; a < f->shape.dims; a++) same = same && f->patch[a] == f->patch[0];
         for (int a = 0; a < (same ? 1 : f->shape.dims); a++) set_number(s->arena, patch, NULL, f->patch[a]);
@@ -354,29 +135,29 @@ static void add_tasks(const survey *s, ups_yaml *root, const char *data_root) {
     }
 }
 
-static bool any_scattered(const survey *s) {
+static bool any_scattered(const ups_survey *s) {
     bool any = false;
-    for (const family *f = s->families; f < s->families + s->count; f++) any |= f->scattered;
+    for (const ups_family *f = s->families; f < s->families + s->count; f++) any |= f->scattered;
     return any;
 }
 
-static bool any_grid(const survey *s) {
+static bool any_grid(const ups_survey *s) {
     bool any = false;
-    for (const family *f = s->families; f < s->families + s->count; f++) any |= !f->scattered;
+    for (const ups_family *f = s->families; f < s->families + s->count; f++) any |= !f->scattered;
     return any;
 }
 
-static int64_t tokens_of(const family *f) {
+static int64_t tokens_of(const ups_family *f) {
     int64_t tokens = 1;
     for (int a = 0; a < f->shape.dims; a++) tokens *= (f->shape.grid[a] + f->patch[a] - 1) / f->patch[a];
     return tokens;
 }
 
 /* Whether points make so many tokens that attention over all of them, which costs the square, is out of reach. */
-static bool needs_windows(const survey *s) {
+static bool needs_windows(const ups_survey *s) {
     bool any = false;
-    for (const family *f = s->families; f < s->families + s->count; f++)
-        any |= f->scattered && tokens_of(f) > MOST_OWN_LEAVES;
+    for (const ups_family *f = s->families; f < s->families + s->count; f++)
+        any |= f->scattered && tokens_of(f) > UPS_MOST_OWN_LEAVES;
     return any;
 }
 
@@ -384,33 +165,33 @@ static bool needs_windows(const survey *s) {
  * planes of some hundreds the U-Net of attention: docs/performance.md, "Attention or Fourier modes". */
 enum { FEW = 128, SOME = 512 };
 
-static const char *choose_core(const survey *s) {
+static const char *choose_core(const ups_survey *s) {
     int64_t most = 1;
     int dims = 1;
-    for (const family *f = s->families; f < s->families + s->count; f++) {
+    for (const ups_family *f = s->families; f < s->families + s->count; f++) {
         const int64_t tokens = tokens_of(f);
         if (tokens > most || (tokens == most && f->shape.dims > dims)) most = tokens, dims = f->shape.dims;
     }
-    if (any_scattered(s)) return most <= MOST_OWN_LEAVES ? "stack" : "unet"; /* modes are those of a grid */
+    if (any_scattered(s)) return most <= UPS_MOST_OWN_LEAVES ? "stack" : "unet"; /* modes are those of a grid */
     return most <= FEW ? "stack" : most <= SOME && dims == 2 ? "unet" : "spectral";
 }
 
 /* Whether a task has at least `low` tokens and at most `high`. */
-static bool any_within(const survey *s, int64_t low, int64_t high) {
+static bool any_within(const ups_survey *s, int64_t low, int64_t high) {
     bool any = false;
-    for (const family *f = s->families; f < s->families + s->count; f++)
+    for (const ups_family *f = s->families; f < s->families + s->count; f++)
         any |= tokens_of(f) >= low && tokens_of(f) <= high;
     return any;
 }
 
 /* Whether blocks mix modes of tasks with many tokens and attend in those with few: then each task has what suits it
  * ("One model for all nine tasks"). */
-static bool mix_by_size(const survey *s) {
+static bool mix_by_size(const ups_survey *s) {
     return strcmp(choose_core(s), "spectral") == 0 && any_within(s, 1, UPS_ATTENDED_TOKENS) &&
            any_within(s, UPS_ATTENDED_TOKENS + 1, INT64_MAX);
 }
 
-static void add_core(const survey *s, ups_yaml *core, const model_size *size) {
+static void add_core(const ups_survey *s, ups_yaml *core, const model_size *size) {
     enum { HEAD = 32 };
     const bool mixed = mix_by_size(s);
     const char *name = mixed ? "stack" : choose_core(s);
@@ -441,7 +222,7 @@ static void add_core(const survey *s, ups_yaml *core, const model_size *size) {
     }
 }
 
-static void add_model(const survey *s, ups_yaml *root, const model_size *size) {
+static void add_model(const ups_survey *s, ups_yaml *root, const model_size *size) {
     ups_yaml *model = section(s->arena, root, "model");
     if (s->from) { /* all else is that model's */
         set_text(s->arena, model, "from", s->from);
@@ -453,18 +234,18 @@ static void add_model(const survey *s, ups_yaml *root, const model_size *size) {
 }
 
 /* Whether tokens are patches. A model to begin with may have learnt others. */
-static bool is_of_grid(const survey *s) {
+static bool is_of_grid(const ups_survey *s) {
     return !s->told || json_is_string(json_object_get(json_object_get(s->told, "model"), "tokens"));
 }
 
 /* A batch holds one task: as many batches a step as there are tasks, up to a few. Batches are small, the more so in
  * planes, volumes and on points: many steps win, over losses of rollouts too. */
-static void add_operator(const survey *s, ups_yaml *root, const model_size *size) {
+static void add_operator(const ups_survey *s, ups_yaml *root, const model_size *size) {
     enum { MOST_BATCHES = 8, LINE_BATCH = 8, PLANE_BATCH = 4 };
     ups_arena *arena = s->arena;
     ups_yaml *stage = section(arena, root, "operator");
     int64_t batch = LINE_BATCH;
-    for (const family *f = s->families; f < s->families + s->count; f++) {
+    for (const ups_family *f = s->families; f < s->families + s->count; f++) {
         if (f->shape.dims > 1 || f->scattered) batch = PLANE_BATCH;
     }
     const bool dear = !any_grid(s) && any_within(s, 2 * FEW, INT64_MAX); /* attention over many */
@@ -478,9 +259,9 @@ static void add_operator(const survey *s, ups_yaml *root, const model_size *size
     if (any_grid(s)) set_plain(arena, section(arena, losses, "spectral"), "weight", "0.1");
 }
 
-static const ups_yaml *compose(const survey *s, const char *output, const char *data_root) {
+static const ups_yaml *compose(const ups_survey *s, const char *output, const char *data_root) {
     ups_arena *arena = s->arena;
-    const model_size *size = choose_size(s->bytes);
+    const model_size *size = choose_size(ups_survey_bytes(s));
     ups_yaml *root = ups_yaml_collection(arena, UPS_YAML_MAPPING, "");
     const char *base = strrchr(output, '/') ? strrchr(output, '/') + 1 : output, *dot = strrchr(base, '.');
     int length = dot && dot > base ? (int)(dot - base) : (int)strlen(base);
@@ -496,7 +277,7 @@ static const ups_yaml *compose(const survey *s, const char *output, const char *
     return root;
 }
 
-static const char *heading_of(const survey *s, const char *output) {
+static const char *heading_of(const ups_survey *s, const char *output) {
     const char *text = ups_arena_printf(
         s->arena,
         "A configuration to begin with; data.root counts from this file's folder, %s from where a command runs.\n"
@@ -504,7 +285,7 @@ static const char *heading_of(const survey *s, const char *output) {
         "  ups train %s\n"
         "With --for 10m it takes ten minutes or so, by as many operator steps as fit, whatever operator.steps says.\n",
         s->from ? "output and model.from" : "output", output);
-    for (const family *f = s->families; f < s->families + s->count; f++) {
+    for (const ups_family *f = s->families; f < s->families + s->count; f++) {
         const bool differ = f->longest > f->shape.times;
         text = ups_arena_printf(s->arena, "%s\n%s: %s, %" PRId64 " sample%s of %" PRId64, text, f->name, f->kind,
                                 f->samples, f->samples == 1 ? "" : "s", f->shape.times);
@@ -514,6 +295,7 @@ static const char *heading_of(const survey *s, const char *output) {
             text = ups_arena_printf(s->arena, "%s%s%" PRId64, text, a ? " × " : "", f->shape.grid[a]);
         }
         text = ups_arena_printf(s->arena, "%s points; %s", text, f->fields);
+        if (f->test_count > 0) text = ups_arena_printf(s->arena, "%s; %" PRId64 " test samples", text, f->test_samples);
         if (f->segment > 0)
             text = ups_arena_printf(s->arena, "%s; cut into segments of %" PRId64 " frames", text, f->segment);
     }
@@ -535,14 +317,21 @@ static ups_status publish(const char *path, const char *text, ups_error *error) 
     return status;
 }
 
-static json_t *describe_families(const survey *s, const char *output) {
+static json_t *file_names(char *const *names, int count) {
+    json_t *made = json_array();
+    for (int i = 0; i < count; i++) json_array_append_new(made, json_string(names[i]));
+    return made;
+}
+
+static json_t *describe_families(const ups_survey *s, const char *output) {
     json_t *tasks = json_array();
-    for (const family *f = s->families; f < s->families + s->count; f++) {
-        json_t *files = json_array(), *patch = json_array();
-        for (int i = 0; i < f->file_count; i++) json_array_append_new(files, json_string(f->files[i]));
+    for (const ups_family *f = s->families; f < s->families + s->count; f++) {
+        json_t *files = file_names(f->files, f->file_count), *patch = json_array();
         for (int a = 0; a < f->shape.dims; a++) json_array_append_new(patch, json_integer(f->patch[a]));
         json_t *task = json_pack("{s:s, s:o, s:o, s:I}", "name", f->name, "files", files, "patch", patch, "samples",
                                  (json_int_t)f->samples);
+        if (f->test_count > 0)
+            json_object_set_new(task, "test_files", file_names(f->files + f->file_count, f->test_count));
         if (f->segment > 0) json_object_set_new(task, "segment", json_integer(f->segment));
         json_array_append_new(tasks, task);
     }
@@ -550,7 +339,7 @@ static json_t *describe_families(const survey *s, const char *output) {
 }
 
 /* `given`: YAML, or @FILE. */
-static ups_status take_layout(survey *s, const char *given, ups_error *error) {
+static ups_status take_layout(ups_survey *s, const char *given, ups_error *error) {
     const char *name = given[0] == '@' ? given + 1 : "--layout", *text = given;
     ups_mapping *mapping = UPS_ARENA_NEW(s->arena, ups_mapping);
     ups_yaml *root = NULL, *layout = NULL;
@@ -569,7 +358,7 @@ static ups_status take_layout(survey *s, const char *given, ups_error *error) {
     return UPS_OK;
 }
 
-static ups_status init(survey *s, char **files, int count, const char *layout, const char *output, bool force,
+static ups_status init(ups_survey *s, char **files, int count, const char *layout, const char *output, bool force,
                        ups_error *error) {
     UPS_TRY(ups_output_is_no_input(output, (const char *const *)files, count, error));
     if (!force && !ups_path_is_absent(output)) {
@@ -577,14 +366,21 @@ static ups_status init(survey *s, char **files, int count, const char *layout, c
     }
     if (layout) UPS_TRY(take_layout(s, layout, error));
     if (s->from) UPS_TRY(ups_given_read(s->from, &s->told, error));
-    s->families = UPS_ARENA_ARRAY(s->arena, family, count);
-    for (int i = 0; i < count; i++) UPS_TRY(add_file(s, files[i], count, error));
+    UPS_TRY(ups_survey_files(s, files, count, error));
     const char *data_root = common_root(s->arena, files, count);
     char *text = NULL;
     UPS_TRY(ups_config_annotate(&ups_run_schema, compose(s, output, data_root), heading_of(s, output), &text, error));
     ups_status status = publish(output, text, error);
     free(text);
     return status;
+}
+
+static void print_summary(const ups_survey *s, const char *output) {
+    int tests = 0;
+    for (const ups_family *f = s->families; f < s->families + s->count; f++) tests += f->test_count;
+    printf("%s: %d task%s", output, s->count, s->count == 1 ? "" : "s");
+    if (tests > 0) printf(", %d file%s kept for evaluation", tests, tests == 1 ? "" : "s");
+    printf("; `ups train %s` runs it\n", output);
 }
 
 int ups_cmd_config_init(int argc, char **argv) {
@@ -596,7 +392,10 @@ int ups_cmd_config_init(int argc, char **argv) {
         .option_count = OPTION_COUNT,
         .details =
             "Files of one family become one task: the same layout, fields, grid and frames, names that differ in\n"
-            "numbers alone. Long runs, and runs of different lengths, are cut into segments. Patches are chosen\n"
+            "numbers alone. Files whose name or folder says \"test\" become its test_files; those that say \"valid\" "
+            "are\n"
+            "trained on, since splits are drawn from a task's files. Long runs, and runs of different lengths, are cut "
+            "into segments. Patches are chosen\n"
             "from the grid or the number of points, the core from how many tokens they make, sizes of the model\n"
             "from the amount of data. For files of your own, --layout says what they hold. With --from the model\n"
             "begins as another one, of which it has the sizes; tasks of the same name go on as they were there,\n"
@@ -622,7 +421,7 @@ int ups_cmd_config_init(int argc, char **argv) {
     if (from && !from[0])
         return ups_command_usage_error(&arguments, "--from: a run, or a file of `ups export`, was expected");
     if (!output) return ups_command_usage_error(&arguments, "-o CONFIG was expected: where to write it");
-    survey s = {.arena = ups_arena_create(0), .from = from};
+    ups_survey s = {.arena = ups_arena_create(0), .from = from};
     ups_error error;
     ups_status status = s.arena ? init(&s, arguments.operands, arguments.operand_count, layout, output, force, &error)
                                 : ups_fail(&error, UPS_ERR_MEMORY, "no memory");
@@ -632,7 +431,7 @@ int ups_cmd_config_init(int argc, char **argv) {
         ups_print_json(document, JSON_INDENT(2));
         json_decref(document);
     } else if (status == UPS_OK && !arguments.quiet) {
-        printf("%s: %d task%s; `ups train %s` runs it\n", output, s.count, s.count == 1 ? "" : "s", output);
+        print_summary(&s, output);
     }
     json_decref(s.told);
     ups_arena_destroy(s.arena);
