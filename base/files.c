@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -639,6 +640,20 @@ void ups_remove_partials_of(const char *path) {
 }
 
 /* What need not be there yet has no links to follow. */
+bool ups_free_space(const char *path, uint64_t *bytes) {
+    char *at = ups_path_absolute(path);
+    struct statvfs room;
+    bool known = at && statvfs(at, &room) == 0;
+    while (at && !known && ups_errno_is_absent(errno) && at[0] == '/' && at[1]) { /* the folder above */
+        char *slash = strrchr(at, '/');
+        slash[slash == at] = '\0';
+        known = statvfs(at, &room) == 0;
+    }
+    if (known) *bytes = (uint64_t)room.f_bavail * room.f_frsize;
+    free(at);
+    return known;
+}
+
 char *ups_path_absolute(const char *path) {
     char resolved[PATH_MAX], *made = NULL;
     if (!path[0]) return strdup(path);

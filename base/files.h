@@ -20,6 +20,8 @@ bool ups_path_is_absent(const char *path);
 bool ups_errno_is_absent(int number);                                /* ENOENT or ENOTDIR */
 ups_status ups_make_directories(const char *path, ups_error *error); /* like mkdir -p */
 ups_status ups_file_size(const char *path, uint64_t *size, ups_error *error);
+/* Bytes that may still be written where `path` is, or is to be made. False where the system does not tell. */
+bool ups_free_space(const char *path, uint64_t *bytes);
 
 /* Opens a regular file, or what a link leads to, with open's `flags` (O_CLOEXEC is added). A pipe, a socket, a device
  * or a directory is refused by name (UPS_ERR_FORMAT), at once: opening a pipe nobody writes to would wait for ever.

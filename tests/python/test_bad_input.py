@@ -384,10 +384,12 @@ def test_a_full_disk_stops_a_cache_build_which_then_goes_on(runs, trained):
     config, folder = runs.copy("trained")
     expected = tree(os.path.join(folder, "cache"))
     shutil.rmtree(os.path.join(folder, "cache"))
-    done = on_a_full_disk(config, folder, ["cache", "build", config], 60)
+    done = on_a_full_disk(config, folder, ["cache", "build", config], 12)
     if done is None:
         skipped("a full disk", "no file system of one's own can be mounted here: files were limited in size instead")
         done = full(["cache", "build", config], 1)
+    else:
+        assert re.search(r"its latents are .* before compression, and .* are free .*: they may not fit", done.stderr)
     one_sentence(done, "No space left on device|File too large", re.escape(os.path.join(folder, "cache")))
     nothing_half_written(folder)
     runs.must("cache", "build", config)

@@ -287,6 +287,8 @@ def test_a_plan_for_an_absent_card_is_that_of_one_that_is_there(runs, kind):
     absent = json.loads(must(UPS, "train", config, "--plan", "--device", "cuda", "--memory", "80", "--json").stdout)
     there = json.loads(must(EMULATED, "train", config, "--plan", "--device", "cuda", "--json").stdout)
     processor = json.loads(must(UPS, "train", config, "--plan", "--json").stdout)
+    caches = [made.pop("cache", {}).get("latents", 0) for made in (absent, there, processor)]
+    assert len(set(caches)) == 1 and (caches[0] == 0) == (kind == "encode")
     assert absent == there
     for stage, plan in absent.items():
         assert plan["on_device"] == sum(plan[part] for part in PARTS) and plan["offloaded"] == 0

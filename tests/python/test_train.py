@@ -375,7 +375,10 @@ def test_an_operator_without_its_autoencoder_or_cache_says_what_to_run(runs):
 def test_a_plan_needs_nothing_but_the_data_and_leaves_nothing(runs):
     config = runs.config("planned")
     plan = runs.told("train", config, "--plan")
-    assert set(plan) == {"autoencoder", "operator"}
+    assert set(plan) == {"autoencoder", "cache", "operator"}
+    cache = plan.pop("cache")
+    assert cache["latents"] == sum(group["raw_bytes"] for group in runs.told("cache", "list", runs.path("f32"))["caches"])
+    assert cache["free"] > 0
     for stage in plan.values():
         parts = ("parameters", "optimizer", "activations", "inputs", "workspace", "loader", "validation_loader", "resident", "encoders")
         assert stage["total"] == sum(stage[part] for part in parts)
@@ -384,7 +387,9 @@ def test_a_plan_needs_nothing_but_the_data_and_leaves_nothing(runs):
     for name in ("autoencoder", "operator"):
         elements = sum(tensor.size for tensor in load_file(runs.path("f32", name + ".safetensors")).values())
         assert plan[name]["trainable_parameters"] == elements
-    assert "total" in runs.must("train", config, "--plan").stdout
+    said = runs.must("train", config, "--plan").stdout
+    assert "total" in said and re.search(r"cache: [\d.]+ MB of latents before compression; .* GB are free at ", said)
+    assert "cache" not in runs.told("train", config, "--plan", "--set", "data.residency=encode")
 
 
 def test_batch_size_auto_takes_what_fits_the_limit_and_says_so_when_nothing_does(runs):

@@ -429,9 +429,23 @@ static ups_status inspect_config(const char *path, bool print, json_t *all, ups_
     return status;
 }
 
+/* What is recognised needs no layout, and a guess is seldom as good. */
+static void say_if_recognised(const char *path) {
+    ups_source *source = NULL;
+    ups_error ignored;
+    if (ups_layout_open(path, NULL, &source, &ignored) != UPS_OK) return;
+    ups_log(
+        UPS_LOG_WARNING,
+        "%s is %s, which is recognised: a task of it needs no layout, and `ups config init` writes its configuration; "
+        "what follows is for files that are not",
+        path, source->class->kind);
+    ups_source_close(source);
+}
+
 static int print_suggestion(ups_arguments *arguments) {
     ups_error error;
     char *yaml;
+    say_if_recognised(arguments->operands[0]);
     if (ups_suggest_layout((const char *const *)arguments->operands, arguments->operand_count, &yaml, &error) != UPS_OK)
         return ups_command_fail(arguments, &error);
     if (arguments->json) {

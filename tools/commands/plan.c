@@ -1,15 +1,18 @@
 #include "tools/commands/plan.h"
 
+#include "base/files.h"
 #include "base/json.h"
 #include "model/devices/devices.h"
 #include "tools/commands/config_mistakes.h"
 #include "tools/commands/ranks.h"
+#include "train/cache_build/encode.h"
 #include "train/precision.h"
 #include "train/run_precision.h"
 #include "train/session.h"
 #include "train/stages/follow.h"
 #include "train/stages/run.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* {"batch_size": …, …}: all that is known of a stage; `ranks` where there are several, and all of it is of each. */
@@ -69,6 +72,25 @@ static void print_plan(const char *name, const ups_stage_plan *plan, int64_t mic
     }
 }
 
+/* What the cache stage writes, at most, and what there is room for; NULL where it writes none. */
+static json_t *plan_cache(const ups_session *session, bool print) {
+    if (session->config->data.residency == UPS_RUN_ENCODE) return NULL;
+    char *directory = ups_run_cache_directory(session->config);
+    const uint64_t latents = ups_encode_plain_bytes(session);
+    uint64_t room = 0;
+    const bool known = directory && ups_free_space(directory, &room);
+    const bool large = latents >= 1000000000;
+    if (print)
+        printf("cache: %.1f %s of latents before compression", (double)latents / (large ? 1e9 : 1e6),
+               large ? "GB" : "MB");
+    if (print && known) printf("; %.1f GB are free at %s", (double)room / 1e9, directory);
+    if (print) putchar('\n');
+    json_t *described = json_pack("{s:I}", "latents", (json_int_t)latents);
+    if (known) json_object_set_new(described, "free", json_integer((json_int_t)room));
+    free(directory);
+    return described;
+}
+
 static ups_status plan_stages(ups_session *session, int stage_alone, bool restart, bool as_json, ups_error *error) {
     const ups_run_config *config = session->config;
     if (restart)
@@ -83,7 +105,13 @@ static ups_status plan_stages(ups_session *session, int stage_alone, bool restar
     for (unsigned i = 0; i < config->stage_count && status == UPS_OK; i++) {
         ups_stage stage = config->stages[i];
         if (stage_alone < 0) request.done |= 1u << stage;
-        if (!ups_stages_include(&wanted, config, i) || !ups_stages[stage]->plan) continue;
+        if (!ups_stages_include(&wanted, config, i)) continue;
+        if (stage == UPS_STAGE_CACHE) {
+            json_t *cache = plan_cache(session, !as_json);
+            if (list && cache) json_object_set(list, ups_stage_name(stage), cache);
+            json_decref(cache);
+        }
+        if (!ups_stages[stage]->plan) continue;
         ups_stage_plan plan;
         status = ups_stage_check_ranks(config, stage, ranks, error);
         if (status == UPS_OK) status = ups_stages[stage]->plan(&request, &plan, error);

@@ -7,7 +7,7 @@
 #include "train/stages/decision.h"
 
 /* Returns the exit code. `card_gib` > 0: for an absent card of so much memory. With --json: {"operator": {"batch_size",
- * "activations", …, "total"}, …}, all in bytes; and "ranks" where there are several. */
+ * "activations", …, "total"}, "cache": {"latents", "free"}, …}, all in bytes; and "ranks" where there are several. */
 int ups_command_plan(const ups_arguments *arguments, const ups_train_request *request, double card_gib);
 
 #endif

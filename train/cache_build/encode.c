@@ -397,8 +397,36 @@ void ups_encode_describe(const ups_encode_report *report, char *text, size_t byt
         snprintf(text + written, bytes - (size_t)written, ", read back to nRMSE %.2g", report->nrmse);
 }
 
+uint64_t ups_encode_plain_bytes(const ups_session *session) {
+    uint64_t bytes = 0;
+    for (int t = 0; t < session->tasks->count; t++) {
+        const ups_task *task = &session->tasks->task[t];
+        const ups_latent_shape latents = ups_task_latents(session->config, task);
+        const uint64_t frame = (uint64_t)(latents.tokens * latents.dim) * sizeof(uint16_t);
+        for (int s = 0; s < UPS_SPLIT_COUNT; s++)
+            bytes += (uint64_t)(task->splits.count[s] * task->geometry.times) * frame;
+    }
+    return bytes;
+}
+
+/* Of several builders one says so. */
+static void warn_of_room(const ups_session *session) {
+    char *cache = ups_run_cache_directory(session->config);
+    const uint64_t plain = ups_encode_plain_bytes(session);
+    uint64_t room;
+    if (cache && ups_launch_find().rank <= 0 && !ups_encode_has_begun(session->config) &&
+        ups_free_space(cache, &room) && room < plain) {
+        ups_log(UPS_LOG_WARNING,
+                "cache: its latents are %.1f GB before compression, and %.1f GB are free at %s: they may not fit; "
+                "cache.directory names another place, and data.residency: encode does without a cache",
+                (double)plain / 1e9, (double)room / 1e9, cache);
+    }
+    free(cache);
+}
+
 ups_status ups_encode_run(const ups_session *session, void (*visit)(void *context, const ups_encode_report *report),
                           void *context, ups_error *error) {
+    warn_of_room(session);
     ups_encode_report *reports = calloc((size_t)session->tasks->count * UPS_SPLIT_COUNT, sizeof *reports);
     if (!reports) return ups_fail(error, UPS_ERR_MEMORY, "cache: out of memory");
     ups_status status = run_pass(session, false, reports, visit, context, error);

@@ -63,6 +63,9 @@ ups_status ups_encode_run(const ups_session *session, void (*visit)(void *contex
  * report that is whole. */
 void ups_encode_describe(const ups_encode_report *report, char *text, size_t bytes);
 
+/* What the latents of all tasks and splits take as plain FP16: the cache, before compression. */
+uint64_t ups_encode_plain_bytes(const ups_session *session);
+
 /* Whether the run's cache has any group of its tasks, complete or not. */
 bool ups_encode_has_begun(const ups_run_config *config);
 
