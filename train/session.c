@@ -152,6 +152,23 @@ ups_status ups_session_use_stride(ups_session *session, const char *task, int64_
                     (long long)stride, learnt);
 }
 
+void ups_session_warn_of_strides(const ups_session *session) {
+    const ups_run_config *config = session->config;
+    ups_run_config *own = NULL;
+    ups_error ignored;
+    if (ups_run_config_load(config->output, NULL, 0, &own, &ignored) != UPS_OK) return; /* not trained yet */
+    for (unsigned i = 0; i < config->task_count * own->task_count; i++) {
+        const ups_task_config *task = &config->tasks[i / own->task_count], *trained = &own->tasks[i % own->task_count];
+        if (strcmp(task->name, trained->name) != 0 || has_learnt(trained, task->stride)) continue;
+        ups_log(
+            UPS_LOG_WARNING,
+            "task %s: its steps are of stride %lld, and the operator learnt steps of stride %lld: that is right only "
+            "for files whose frames lie as far apart in time as those steps",
+            task->name, (long long)task->stride, (long long)trained->stride);
+    }
+    ups_run_config_free(own);
+}
+
 void ups_session_close(ups_session *session) {
     ups_tasks_close(session->tasks);
     ups_device_close(session->device);

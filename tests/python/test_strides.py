@@ -54,6 +54,15 @@ def test_tasks_that_keep_their_own_stride_are_named(runs, config):
     assert "own stride" not in runs.must("eval", config, "--stride", "1", "-o", runs.path("kept.json"), "--set", "evaluation.horizons=[1]").stderr
 
 
+def test_a_stride_that_was_not_learnt_is_warned_of(runs):
+    plain = runs.config("plain", CONFIG)
+    runs.must("train", plain, "--quiet", "--set", "autoencoder.steps=2", "--set", "operator.steps=2", "--set", "tasks[0].stride=2")
+    for command in (["eval", "-o", runs.path("other.json"), "--set", "evaluation.horizons=[1]"], ["rollout", "--task", "advection", "-n", "1", "-o", runs.path("other.h5")]):
+        said = [runs.must(command[0], runs.path("plain"), *command[1:], "--set", f"tasks[0].stride={stride}").stderr for stride in (4, 2)]
+        assert "task advection: its steps are of stride 4, and the operator learnt steps of stride 2" in said[0]
+        assert "stride" not in said[1]
+
+
 def test_a_rollout_takes_steps_of_the_stride_that_is_asked_for(runs, config):
     rolled = {}
     for stride in STRIDES:
