@@ -1,5 +1,6 @@
 /* From what a builder collected to a source: names, parameters, how each array is read, and what reading takes. */
 #include "pipeline/layouts/state.h"
+#include "pipeline/layouts/thin.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -111,10 +112,17 @@ void ups_layout_source_limits(const ups_source *head, int64_t frames, ups_source
         if (one.scratch_bytes > limits->scratch_bytes) limits->scratch_bytes = one.scratch_bytes;
         if (decoded > limits->decoded_bytes) limits->decoded_bytes = decoded;
     }
-    for (int64_t m = 0; m < source->member_count; m++) {
-        const ups_sample *sample = &source->members[m].sample;
+    for (int64_t m = 0; m < source->member_count; m++) { /* as long in all of them */
+        const ups_layout_member *member = &source->members[m];
+        const ups_sample *sample = &member->sample;
+        if (member->is_thinned) {
+            const ups_sample full = ups_layout_full_sample(member);
+            const int64_t most = frames > full.times ? full.times : frames > 1 ? frames : 1;
+            limits->scratch_bytes = source->array_scratch + (uint64_t)most * ups_sample_frame_bytes(&full);
+            break;
+        }
         if (!sample->points || !sample->points->stored) continue;
-        limits->scratch_bytes = source->array_scratch + ups_sample_frame_bytes(sample); /* as long in all of them */
+        limits->scratch_bytes = source->array_scratch + ups_sample_frame_bytes(sample);
         break;
     }
 }
@@ -318,7 +326,8 @@ static void collect_parameters(ups_layout_source *source) {
 }
 
 /* Later sizes of a trajectory are computed without looking back: channels, axes and times must fit together. */
-static bool size_fits(const ups_sample *sample) {
+static bool size_fits(const ups_layout_member *member) {
+    const ups_sample all = member->is_thinned ? ups_layout_full_sample(member) : member->sample, *sample = &all;
     int64_t bytes = (int64_t)ups_dtype_size(sample->dtype);
     bool over = __builtin_mul_overflow(bytes, sample->times, &bytes);
     over |= __builtin_mul_overflow(bytes, sample->channels, &bytes);
@@ -351,7 +360,7 @@ static bool is_as_stored(const ups_layout_member *member) {
     const ups_stored_array *array = part->array;
     const ups_sample *sample = &member->sample;
     if (member->part_count != 1 || !part->by_time || array->dtype != sample->dtype) return false;
-    if (sample->points && sample->points->stored) return false;
+    if ((sample->points && sample->points->stored) || member->is_thinned) return false;
     if (array->storage != UPS_STORAGE_CONTIGUOUS || array->offset == UPS_OFFSET_UNWRITTEN) return false;
     if (array->swapped || array->packing || part->reordered || part->components > 0 || array->run_axes) return false;
     int64_t strides[UPS_ARRAY_MAX_RANK], dense = 1;
@@ -387,7 +396,7 @@ ups_status ups_layout_source_create(ups_layout_builder *builder, const ups_layou
                             paths[source->members[m].parts[0].array->file], UPS_LAYOUT_MAX_SAMPLES,
                             source->members[m].segments > 1 ? "cut its trajectories into longer segments"
                                                             : "is its first axis really the sample?");
-        if (!size_fits(&source->members[m].sample))
+        if (!size_fits(&source->members[m]))
             return ups_fail(error, UPS_ERR_FORMAT,
                             "%s: a sample of it claims more values than memory has addresses; the file is damaged",
                             paths[source->members[m].parts[0].array->file]);
@@ -408,7 +417,7 @@ ups_status ups_layout_source_create(ups_layout_builder *builder, const ups_layou
     for (int64_t m = 0; m < source->member_count; m++)
         source->members[m].sample.as_stored = is_as_stored(&source->members[m]);
     share_chunks(source);
-    source->array_scratch = array_scratch(source);
+    source->array_scratch = (array_scratch(source) + 63) / 64 * 64; /* what lies behind it is aligned */
     ups_layout_source_limits(&source->head, INT64_MAX, &source->head.limits);
     *out = &source->head;
     return UPS_OK;

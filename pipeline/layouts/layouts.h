@@ -48,6 +48,11 @@ typedef struct ups_layout_options {
      * other; what is left over at its end is left out. UPS_ERR_FORMAT of a trajectory with fewer. 0: they stay whole.
      */
     int64_t segment;
+    /* Takes every n-th point of a grid along each axis, slowest first, from the first point on; one number counts for
+     * all axes. Errors: UPS_ERR_CONFIG where such a grid would be none, UPS_ERR_UNSUPPORTED of points that lie
+     * anywhere. thin_count 0: all points. */
+    int64_t thin[UPS_MAX_GRID_DIMS];
+    int thin_count;
 } ups_layout_options;
 
 /* Opens one file. UPS_ERR_FORMAT when it is no layout we know, saying what was found and what was looked for. */

@@ -1,6 +1,7 @@
 #include "pipeline/layouts/layouts.h"
 
 #include "pipeline/layouts/source.h"
+#include "pipeline/layouts/thin.h"
 #include "pipeline/netcdf/storage.h"
 #include <glob.h>
 #include <stdlib.h>
@@ -177,6 +178,8 @@ static ups_status add_file(ups_layout_builder *builder, const char *path, const 
     builder->through_library = options && options->through_library;
     builder->points_as_stored = options && options->points_as_stored;
     builder->segment = options ? options->segment : 0;
+    builder->thin_count = options ? options->thin_count : 0;
+    if (options) memcpy(builder->thin, options->thin, sizeof builder->thin);
     builder->mapping = options ? options->mapping : NULL;
     *file = (ups_layout_file){.path = path};
     int64_t first = builder->member_count;
@@ -185,6 +188,7 @@ static ups_status add_file(ups_layout_builder *builder, const char *path, const 
     for (int64_t m = first; m < builder->member_count; m++)
         ups_pde_parameters_from_path(&builder->members[m].found, path);
     UPS_TRY(ups_layout_cut(builder, first, error));
+    UPS_TRY(ups_layout_thin(builder, first, error));
     return first > 0 ? check_geometry(builder, first, first_path, error) : UPS_OK;
 }
 

@@ -1,4 +1,5 @@
 #include "pipeline/layouts/state.h"
+#include "pipeline/layouts/thin.h"
 
 #include <string.h>
 
@@ -222,11 +223,17 @@ ups_status ups_layout_source_decode(const ups_source *head, int64_t index, ups_f
     int64_t number = find_member(source, index);
     const ups_layout_member *member = &source->members[number];
     const ups_sample *sample = &member->sample;
-    ups_layout_member compact; /* as it is stored: points have their places afterwards */
-    if (member->stored_points > 0) {
-        compact = *member;
-        compact.sample.grid[0] = member->stored_points;
-        member = &compact;
+    ups_layout_member as_stored; /* points have their places afterwards, and of grids are some taken */
+    void *const picked = out;
+    if (member->stored_points > 0 || member->is_thinned) {
+        as_stored = *member;
+        if (member->is_thinned) {
+            as_stored.sample = ups_layout_full_sample(member);
+            out = (uint8_t *)scratch + source->array_scratch;
+        } else {
+            as_stored.sample.grid[0] = member->stored_points;
+        }
+        member = &as_stored;
     }
     const size_t stored = ups_sample_frame_bytes(&member->sample);
     bool from_start = true;
@@ -241,6 +248,7 @@ ups_status ups_layout_source_decode(const ups_source *head, int64_t index, ups_f
     }
     if (status == UPS_OK && sample->points && sample->points->stored)
         sort_points(sample, stored, frames.count, out, (uint8_t *)scratch + source->array_scratch);
+    if (status == UPS_OK && member->is_thinned) ups_layout_pick(&source->members[number], frames.count, out, picked);
     if (status != UPS_OK) {
         ups_fail_within(error, "%s, sample %s", head->files[member->parts[0].array->file],
                         sample_name(source, number, index));

@@ -33,15 +33,18 @@ typedef struct ups_layout_part {
 } ups_layout_part;
 
 typedef struct ups_layout_member {
-    ups_sample sample;      /* of all its samples, but for the name; parameters too */
-    int64_t stored_points;  /* entries of its arrays along the axis of points, where samples have more places than that
-                               (points.h); 0: as many */
-    int64_t stored_times;   /* frames of its arrays, where they are cut into segments; 0: as many as samples have */
-    int64_t segments;       /* of each row; 0: it is not cut */
-    const char *name;       /* "0007", or "tensor" */
-    bool numbered;          /* the name is followed by the row: "tensor[7]" */
-    int64_t first, samples; /* numbers in the source */
-    int64_t first_row;      /* where arrays that have a sample axis keep the first of them */
+    ups_sample sample;     /* of all its samples, but for the name; parameters too */
+    int64_t stored_points; /* entries of its arrays along the axis of points, where samples have more places than that
+                              (points.h); 0: as many */
+    int64_t stored_times;  /* frames of its arrays, where they are cut into segments; 0: as many as samples have */
+    int64_t segments;      /* of each row; 0: it is not cut */
+    bool is_thinned;       /* samples have every thin[a]-th point of full_grid, which its arrays have */
+    int64_t thin[UPS_MAX_GRID_DIMS], full_grid[UPS_MAX_GRID_DIMS];
+    const double *full_coordinates[UPS_MAX_GRID_DIMS]; /* where `thin` was asked for */
+    const char *name;                                  /* "0007", or "tensor" */
+    bool numbered;                                     /* the name is followed by the row: "tensor[7]" */
+    int64_t first, samples;                            /* numbers in the source */
+    int64_t first_row;                                 /* where arrays that have a sample axis keep the first of them */
     int part_count;
     const ups_layout_part *parts; /* shared where members share arrays */
     const char *boundary;         /* for people: "periodic", "outgoing", … */
@@ -64,7 +67,9 @@ typedef struct ups_layout_builder {
     ups_arrays *arrays;  /* the same, where there is a mapping */
     const ups_mapping *mapping;
     bool through_library, points_as_stored;
-    int64_t segment;     /* see ups_layout_options */
+    int64_t segment; /* see ups_layout_options */
+    int64_t thin[UPS_MAX_GRID_DIMS];
+    int thin_count;
     uint32_t file_index; /* in `files` */
     const char *const *channel_names;
     int64_t channels; /* 0 until the first member */

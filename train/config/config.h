@@ -99,7 +99,10 @@ typedef struct ups_task_config {
     int64_t max_samples;   /* 0: all */
     double weight;         /* what its share is multiplied by; 0: 1 */
     int64_t from, ramp;    /* optimizer step of a stage from which it is drawn, and steps until it has its full share */
-    int64_t *patch;        /* points a patch, slowest axis first */
+    int64_t
+        *thin; /* every how many-th point of the files' grid is taken, slowest axis first; one number for all axes */
+    unsigned thin_count; /* 0: all points */
+    int64_t *patch;      /* points a patch, slowest axis first */
     unsigned patch_count;
     float *field_scale; /* standard deviation each field is normalised to: its weight in losses; empty: 1 each */
     unsigned field_scale_count;

@@ -237,6 +237,10 @@ static const ups_config_key task_keys[] = {
     TASK_KEY(INT64, "segment", segment, "0", 0, MANY,
              "cuts trajectories into segments of so many frames, each a sample of its own: long ones, and those of "
              "different lengths; 0: they stay whole"),
+    TASK_KEY(INT64, "thin", thin, "[]", 1, 1024,
+             "takes every n-th point along each grid axis, slowest first, as if the files had no others: PDEBench's "
+             "reduced_resolution; one number counts for all axes; []: all points",
+             LIST(ups_task_config, thin, thin_count, 0, UPS_MAX_GRID_DIMS)),
     TASK_KEY(INT64, "max_samples", max_samples, "0", 0, MANY, "takes only the first so many samples; 0: all"),
     TASK_KEY(DOUBLE, "weight", weight, "0", 0, 1e6,
              "multiplies its share of the draws, but for proportional sampling; 0: 1"),

@@ -178,7 +178,8 @@ static bool chooses_dim(const ups_run_config *config) {
 }
 
 /* What statistics depend on: {"source": fingerprint of the files, "files": their names, "split": hash of the training
- * samples' indices, "samples": how many, "field_scale": [...]}, and "segment": frames, where trajectories are cut. */
+ * samples' indices, "samples": how many, "field_scale": [...]}, and "segment": frames, where trajectories are cut, and
+ * "thin": every how many-th point is taken, where not all are. */
 static ups_status describe_origin(const ups_run_config *config, const ups_task *task, json_t **origin,
                                   ups_error *error) {
     char source[33], split[33];
@@ -199,6 +200,9 @@ static ups_status describe_origin(const ups_run_config *config, const ups_task *
                         (json_int_t)count, "field_scale", scale);
     if (*origin && task->config->segment > 0)
         json_object_set_new(*origin, "segment", json_integer(task->config->segment));
+    json_t *thin = ups_task_describe_thin(task->config);
+    if (*origin && thin) json_object_set(*origin, "thin", thin);
+    json_decref(thin);
     if (*origin && chooses_dim(config)) {
         json_t *patch = json_array();
         for (int a = 0; a < task->geometry.dims; a++) json_array_append_new(patch, json_integer(task->patch[a]));
@@ -216,6 +220,7 @@ static void find_difference(const json_t *kept, const json_t *now, char *words, 
                  {"source", "its files have other contents"},
                  {"samples", "its training split has another number of samples"},
                  {"segment", "its trajectories are cut otherwise"},
+                 {"thin", "other points of its grid are taken"},
                  {"split", "its training split has other samples"},
                  {"field_scale", "its field_scale was changed"},
                  {"latents", "its patch or autoencoder.target was changed"}};

@@ -139,10 +139,18 @@ static ups_status check_geometry(ups_task *task, ups_error *error) {
     return task->geometry.points ? place_tokens(task, error) : UPS_OK;
 }
 
+json_t *ups_task_describe_thin(const ups_task_config *task) {
+    json_t *described = task->thin_count > 0 ? json_array() : NULL;
+    for (unsigned a = 0; a < task->thin_count; a++) json_array_append_new(described, json_integer(task->thin[a]));
+    return described;
+}
+
 /* As its mapping says, if there is one. */
 static ups_status open_files(const ups_run_config *config, const ups_task_config *task, const char *const *paths,
                              unsigned count, ups_source **source, ups_error *error) {
-    ups_layout_options options = {.root = config->data.root, .segment = task->segment};
+    ups_layout_options options = {
+        .root = config->data.root, .segment = task->segment, .thin_count = (int)task->thin_count};
+    for (unsigned a = 0; a < task->thin_count; a++) options.thin[a] = task->thin[a];
     if (!ups_mapping_is_given(&task->layout)) return ups_layout_open_many(paths, count, &options, source, error);
     ups_arena *arena = ups_arena_create(0);
     if (!arena) return ups_fail(error, UPS_ERR_MEMORY, "no memory for its layout");

@@ -3,6 +3,7 @@
 #ifndef UPS_TRAIN_DATA_TASKS_H
 #define UPS_TRAIN_DATA_TASKS_H
 
+#include "base/json.h"
 #include "train/config/config.h"
 #include "train/data/splits.h"
 
@@ -62,6 +63,9 @@ ups_status ups_task_try(const ups_run_config *config, int index, ups_error *erro
 ups_status ups_tasks_of_sources(const ups_run_config *config, ups_source *const *sources, ups_tasks **tasks,
                                 ups_error *error);
 void ups_tasks_close(ups_tasks *tasks); /* NULL is fine */
+
+/* [n, …] where every n-th point of its files' grids is taken; NULL: all are. */
+json_t *ups_task_describe_thin(const ups_task_config *task);
 
 /* Of the task's latents: what the configuration says, or, with `model.tokens: grid`, a token a patch with at most the
  * patch's numbers. */
