@@ -238,9 +238,15 @@ static bool is_of_grid(const ups_survey *s) {
     return !s->told || json_is_string(json_object_get(json_object_get(s->told, "model"), "tokens"));
 }
 
+static int64_t steps_for(const ups_survey *s) {
+    const int64_t steps = choose_size(ups_survey_bytes(s))->steps;
+    const bool dear = !any_grid(s) && any_within(s, 2 * FEW, INT64_MAX); /* attention over many */
+    return dear ? steps / 2 : steps;
+}
+
 /* A batch holds one task: as many batches a step as there are tasks, up to a few. Batches are small, the more so in
  * planes, volumes and on points: many steps win, over losses of rollouts too. */
-static void add_operator(const ups_survey *s, ups_yaml *root, const model_size *size) {
+static void add_operator(const ups_survey *s, ups_yaml *root) {
     enum { MOST_BATCHES = 8, LINE_BATCH = 8, PLANE_BATCH = 4 };
     ups_arena *arena = s->arena;
     ups_yaml *stage = section(arena, root, "operator");
@@ -248,8 +254,7 @@ static void add_operator(const ups_survey *s, ups_yaml *root, const model_size *
     for (const ups_family *f = s->families; f < s->families + s->count; f++) {
         if (f->shape.dims > 1 || f->scattered) batch = PLANE_BATCH;
     }
-    const bool dear = !any_grid(s) && any_within(s, 2 * FEW, INT64_MAX); /* attention over many */
-    set_number(arena, stage, "steps", dear ? size->steps / 2 : size->steps);
+    set_number(arena, stage, "steps", steps_for(s));
     set_number(arena, stage, "batch_size", batch);
     set_number(arena, stage, "accumulation", s->count < MOST_BATCHES ? s->count : MOST_BATCHES);
     if (!is_of_grid(s)) return;
@@ -273,7 +278,7 @@ static const ups_yaml *compose(const ups_survey *s, const char *output, const ch
     add_tasks(s, root, data_root);
     add_model(s, root, size);
     if (is_of_grid(s)) set_number(arena, section(arena, root, "autoencoder"), "steps", 0);
-    add_operator(s, root, size);
+    add_operator(s, root);
     return root;
 }
 
@@ -381,6 +386,9 @@ static void print_summary(const ups_survey *s, const char *output) {
     printf("%s: %d task%s", output, s->count, s->count == 1 ? "" : "s");
     if (tests > 0) printf(", %d file%s kept for evaluation", tests, tests == 1 ? "" : "s");
     printf("; `ups train %s` runs it\n", output);
+    printf("Its operator takes %" PRId64
+           " steps, by the amount of data; with --for 10m as many as fit into that time.\n",
+           steps_for(s));
 }
 
 int ups_cmd_config_init(int argc, char **argv) {
