@@ -112,19 +112,20 @@ void ups_layout_source_limits(const ups_source *head, int64_t frames, ups_source
         if (one.scratch_bytes > limits->scratch_bytes) limits->scratch_bytes = one.scratch_bytes;
         if (decoded > limits->decoded_bytes) limits->decoded_bytes = decoded;
     }
-    for (int64_t m = 0; m < source->member_count; m++) { /* as long in all of them */
+    uint64_t behind = 0; /* the arrays' scratch */
+    for (int64_t m = 0; m < source->member_count; m++) {
         const ups_layout_member *member = &source->members[m];
-        const ups_sample *sample = &member->sample;
+        uint64_t one = 0;
         if (member->is_thinned) {
             const ups_sample full = ups_layout_full_sample(member);
             const int64_t most = frames > full.times ? full.times : frames > 1 ? frames : 1;
-            limits->scratch_bytes = source->array_scratch + (uint64_t)most * ups_sample_frame_bytes(&full);
-            break;
+            one = (uint64_t)most * ups_sample_frame_bytes(&full);
+        } else if (member->sample.points && member->sample.points->stored) {
+            one = ups_sample_frame_bytes(&member->sample);
         }
-        if (!sample->points || !sample->points->stored) continue;
-        limits->scratch_bytes = source->array_scratch + ups_sample_frame_bytes(sample);
-        break;
+        if (one > behind) behind = one;
     }
+    if (behind > 0) limits->scratch_bytes = source->array_scratch + behind;
 }
 
 /* ---- chunks that span samples -------------------------------------------------------------------------------------
@@ -417,7 +418,7 @@ ups_status ups_layout_source_create(ups_layout_builder *builder, const ups_layou
     for (int64_t m = 0; m < source->member_count; m++)
         source->members[m].sample.as_stored = is_as_stored(&source->members[m]);
     share_chunks(source);
-    source->array_scratch = (array_scratch(source) + 63) / 64 * 64; /* what lies behind it is aligned */
+    source->array_scratch = array_scratch(source);
     ups_layout_source_limits(&source->head, INT64_MAX, &source->head.limits);
     *out = &source->head;
     return UPS_OK;

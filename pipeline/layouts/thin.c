@@ -4,8 +4,21 @@
 
 #include <string.h>
 
-static int64_t step_along(const ups_layout_builder *builder, int axis) {
-    return builder->thin[builder->thin_count == 1 ? 0 : axis];
+/* One number for all axes says nothing of those of a single point. */
+static int64_t step_along(const ups_layout_builder *builder, int axis, int64_t points) {
+    if (builder->thin_count == 1) return points > 1 ? builder->thin[0] : 1;
+    return builder->thin[axis];
+}
+
+/* Other grids may look alike once they are thinned. */
+static ups_status check_grid(const ups_layout_builder *builder, const ups_layout_member *member, ups_error *error) {
+    const ups_layout_member *first = &builder->members[0];
+    if (memcmp(member->full_grid, first->full_grid, sizeof member->full_grid) == 0) return UPS_OK;
+    return ups_fail(error, UPS_ERR_FORMAT,
+                    "%s: its samples have the grid %s, and those before %s; what `thin` makes of them would be other "
+                    "fields: put files of different resolution into tasks of their own",
+                    builder->path, ups_layout_shape_text(builder->arena, member->sample.dims, member->full_grid),
+                    ups_layout_shape_text(builder->arena, first->sample.dims, first->full_grid));
 }
 
 static const double *thin_coordinate(ups_arena *arena, const double *values, int64_t step, int64_t count) {
@@ -34,19 +47,19 @@ ups_status ups_layout_thin(ups_layout_builder *builder, int64_t first, ups_error
                             "%s: its points lie anywhere, and `thin` takes every n-th of a grid; leave it out",
                             builder->path);
         if (builder->thin_count != 1 && builder->thin_count != sample->dims)
-            return ups_fail(error, UPS_ERR_CONFIG, "%s: thin has %d numbers, but its fields have %d grid axes",
+            return ups_fail(error, UPS_ERR_CONFIG, "%s: `thin` has %d numbers, but its fields have %d grid axes",
                             builder->path, builder->thin_count, sample->dims);
         for (int axis = 0; axis < sample->dims; axis++) {
-            const int64_t step = step_along(builder, axis), points = sample->grid[axis];
+            const int64_t points = sample->grid[axis], step = step_along(builder, axis, points);
             const int64_t left = (points - 1) / step + 1;
-            if (left < FEWEST)
+            if (step > 1 && left < FEWEST)
                 return ups_fail(error, UPS_ERR_CONFIG,
-                                "%s: with thin: %lld a grid axis of %lld points keeps one; choose a smaller number",
+                                "%s: a `thin` of %lld leaves one point of a grid axis of %lld; choose a smaller number",
                                 builder->path, (long long)step, (long long)points);
             if (sample->periodic && points % step != 0)
                 return ups_fail(error, UPS_ERR_CONFIG,
                                 "%s: its domain wraps around after %lld points, which %lld does not divide; "
-                                "choose a number for thin that does",
+                                "choose a number for `thin` that does",
                                 builder->path, (long long)points, (long long)step);
             member->full_grid[axis] = points;
             member->thin[axis] = step;
@@ -55,8 +68,10 @@ ups_status ups_layout_thin(ups_layout_builder *builder, int64_t first, ups_error
             sample->grid[axis] = left;
             sample->coordinates[axis] = coordinate_of(builder, m, first, axis, step);
         }
-        for (int axis = sample->dims; axis < UPS_MAX_GRID_DIMS; axis++)
+        for (int axis = sample->dims; axis < UPS_MAX_GRID_DIMS; axis++) {
             member->full_grid[axis] = member->thin[axis] = 1;
+        }
+        UPS_TRY(check_grid(builder, member, error));
     }
     return UPS_OK;
 }

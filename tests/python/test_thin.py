@@ -109,8 +109,8 @@ def test_a_model_of_other_points_is_another_run_and_its_cache_stale(runs, pair):
     assert "other points of its grid are taken since the model was trained" in said
 
 
-@pytest.mark.parametrize("given, words", [("[5]", "wraps around after 32 points, which 5 does not divide"), ("[4, 4]", "thin has 2 numbers, but its fields have 1 grid axes"),
-                                          ("[32]", "a grid axis of 32 points keeps one"), ("[0]", "tasks.0..thin"), ("[1, 1, 1, 1]", "tasks.0..thin")])
+@pytest.mark.parametrize("given, words", [("[5]", "wraps around after 32 points, which 5 does not divide"), ("[4, 4]", "`thin` has 2 numbers, but its fields have 1 grid axes"),
+                                          ("[32]", "a `thin` of 32 leaves one point of a grid axis of 32"), ("[0]", "tasks.0..thin"), ("[1, 1, 1, 1]", "tasks.0..thin")])
 def test_what_cannot_be_taken_is_said(runs, given, words):
     config = runs.config("wrong", CONFIG, file="advection.h5", thin=f", thin: {given}")
     one_sentence(runs.run("config", "check", config), "thin", words)
@@ -124,6 +124,40 @@ def test_an_open_grid_need_not_be_divided(runs):
     facts = (facts[0] if isinstance(facts, list) else facts["files"][0])
     assert [axis["points"] for axis in facts["grid"]] == [7]
     runs.must("train", config, "--quiet")
+
+
+@pytest.mark.parametrize("order", [("coarse.hdf5", "fine.hdf5"), ("fine.hdf5", "coarse.hdf5")])
+@pytest.mark.parametrize("key", ["files", "test_files"])
+def test_grids_that_are_alike_when_thinned_alone_are_no_task(runs, order, key):
+    for name, points in (("coarse.hdf5", 33), ("fine.hdf5", 60)):
+        runs.generate("diffsorp1d", name, 4, "-r", str(points), "--steps", "4", "--force")
+    text = CONFIG.replace("files: [{file}]", f"files: [{order[0]}, {order[1]}]" if key == "files" else f"files: [{order[0]}], test_files: [{order[1]}]")
+    config = runs.config("mixed", text, thin=", thin: [32]")
+    for command in (["config", "check", config], ["train", config, "--quiet"]):
+        one_sentence(runs.run(*command), "put files of different resolution into tasks of their own")
+
+
+def test_grids_of_one_file_have_to_be_alike_too(runs):
+    parts = [runs.generate("diffreact2d", f"{points}.hdf5", 3, "-r", str(points), "--steps", "4") for points in (16, 30)]
+    with h5py.File(runs.path("data", "groups.hdf5"), "w") as made:
+        for i, part in enumerate(parts):
+            with h5py.File(part) as source:
+                for seed in source:
+                    source.copy(seed, made, name=f"{int(seed) + 3 * i:04d}")
+    config = runs.config("groups", CONFIG, file="groups.hdf5", thin=", thin: [15]")
+    one_sentence(runs.run("train", config, "--quiet"), "put files of different resolution into tasks of their own")
+
+
+def test_what_takes_all_points_is_as_if_it_was_not_there_and_a_number_counts_for_all_axes(runs, pair):
+    name, configs = pair
+    if name == "darcy":
+        same = "[2, 4]"
+    elif name == "plane":
+        same = "[2, 2]"
+    else:
+        return
+    runs.must("cache", "build", configs[0], "--quiet", "--set", f"tasks[0].thin={same}")
+    runs.must("cache", "build", configs[1], "--quiet", "--set", "tasks[0].thin=[1]")
 
 
 def test_points_that_lie_anywhere_are_not_thinned(runs):

@@ -44,9 +44,10 @@ static unsigned file_in(const ups_run_config *config, const ups_task_config *tas
 
 /* The key of the task that a sentence is about; NULL: it is about a file. */
 static const char *part_in(const ups_task_config *task, const ups_error *error) {
-    static const char *const keys[] = {"segment", "stride", "patch", "field_scale", "thin"};
+    static const char *const keys[] = {"segment", "stride", "patch", "field_scale"};
     if (strstr(error->message, ": layout.") && ups_mapping_is_given(&task->layout)) return "layout";
     if (strstr(error->message, "`segment`") && task->segment > 0) return keys[0]; /* a file may be too short for it */
+    if (strstr(error->message, "`thin`") && task->thin_count > 0) return "thin";
     const char *name = strstr(error->message, task->name);
     const char *said = name ? name + strlen(task->name) : error->message;
     for (size_t k = 0; k < sizeof keys / sizeof *keys && error->code == UPS_ERR_CONFIG; k++) {

@@ -55,7 +55,7 @@ double ups_latents_error_bound(const ups_run_config *config) {
 json_t *ups_latents_describe_encoder(const ups_run_config *config, const ups_task *task) {
     json_t *encoder = ups_networks_describe_encoder(config, task);
     if (task->config->segment > 0) json_object_set_new(encoder, "segment", json_integer(task->config->segment));
-    json_t *thin = ups_task_describe_thin(task->config);
+    json_t *thin = ups_task_describe_thin(task);
     if (thin) json_object_set_new(encoder, "thin", thin);
     return encoder;
 }

@@ -200,7 +200,7 @@ static ups_status describe_origin(const ups_run_config *config, const ups_task *
                         (json_int_t)count, "field_scale", scale);
     if (*origin && task->config->segment > 0)
         json_object_set_new(*origin, "segment", json_integer(task->config->segment));
-    json_t *thin = ups_task_describe_thin(task->config);
+    json_t *thin = ups_task_describe_thin(task);
     if (*origin && thin) json_object_set(*origin, "thin", thin);
     json_decref(thin);
     if (*origin && chooses_dim(config)) {

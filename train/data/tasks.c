@@ -139,10 +139,18 @@ static ups_status check_geometry(ups_task *task, ups_error *error) {
     return task->geometry.points ? place_tokens(task, error) : UPS_OK;
 }
 
-json_t *ups_task_describe_thin(const ups_task_config *task) {
-    json_t *described = task->thin_count > 0 ? json_array() : NULL;
-    for (unsigned a = 0; a < task->thin_count; a++) json_array_append_new(described, json_integer(task->thin[a]));
-    return described;
+json_t *ups_task_describe_thin(const ups_task *task) {
+    const ups_task_config *config = task->config;
+    json_t *described = json_array();
+    bool any = false;
+    for (int a = 0; a < task->geometry.dims && config->thin_count > 0; a++) {
+        const int64_t step = task->geometry.grid[a] > 1 ? config->thin[config->thin_count == 1 ? 0 : a] : 1;
+        json_array_append_new(described, json_integer(step));
+        any |= step > 1;
+    }
+    if (any) return described;
+    json_decref(described);
+    return NULL;
 }
 
 /* As its mapping says, if there is one. */

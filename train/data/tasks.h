@@ -64,8 +64,8 @@ ups_status ups_tasks_of_sources(const ups_run_config *config, ups_source *const 
                                 ups_error *error);
 void ups_tasks_close(ups_tasks *tasks); /* NULL is fine */
 
-/* [n, …] where every n-th point of its files' grids is taken; NULL: all are. */
-json_t *ups_task_describe_thin(const ups_task_config *task);
+/* [n, …], of each axis, where every n-th point of its files' grids is taken; NULL: all are. */
+json_t *ups_task_describe_thin(const ups_task *task);
 
 /* Of the task's latents: what the configuration says, or, with `model.tokens: grid`, a token a patch with at most the
  * patch's numbers. */
