@@ -332,7 +332,11 @@ NAMES_BY_PURPOSE = {
                   "1D_Burgers_Sols_Nu0.01_Test.h5", "1D_Burgers_Sols_Nu0.01_Train.h5", "1D_Burgers_Sols_Nu1.e-8_Train.h5"],
                  {"reacdiff": ([1, 2], [0]), "burgers": ([4, 5], [3])}),
     "the well": (["wave/test/wave_0.1.h5", "wave/train/wave_0.1.h5", "wave/train/wave_0.2.h5", "wave/valid/wave_0.1.h5"], {"wave": ([1, 2, 3], [0])}),
-    "tests alone": (["a_test.h5", "test/b.h5"], {"a": ([0], []), "b": ([1], [])}),
+    "in a folder": (["test/a.h5", "test/a_test.h5"], {"a": ([0], [1])}),
+    "said by the name first": (["train/a_test.h5", "test/a_train.h5"], {"a": ([1], [0])}),
+    "numbered": (["a.h5", "aTest.h5", "a_test2.h5", "a_test1.h5"], {"a": ([0], [1, 2, 3])}),
+    "of several": (["far_wave.h5", "wave.h5", "far_wave_test.h5", "wave_tests.h5"], {"far_wave": ([0], [2]), "wave": ([1], [3])}),
+    "tests alone": (["a_test.h5"], {"a": ([0], [])}),
     "tests of nothing": (["a_train.h5", "b_test.h5", "contest.h5"], {"a": ([0], []), "b": ([1], []), "contest": ([2], [])}),
 }
 
@@ -348,11 +352,22 @@ def test_test_data_are_known_by_name_or_folder_and_not_trained_on(data, scratch,
     done = must("config", "init", *files, "-o", f"{root}/run.yaml", "--json")
     tasks = {task["name"]: (task["files"], task.get("test_files", [])) for task in json.loads(done.stdout)["tasks"]}
     assert tasks == {name: ([files[i] for i in trained], [files[i] for i in tests]) for name, (trained, tests) in expected.items()}
-    assert ("of its name test data" in done.stderr) == (case == "tests of nothing")
+    assert ("test data by its name" in done.stderr) == case.startswith("tests")
     written = as_python(f"{root}/run.yaml")["tasks"]
     assert [len(task["test_files"]) for task in written] == [len(tests) for _, tests in expected.values()]
     said = must("config", "init", *files, "-o", f"{root}/run.yaml", "--force").stdout
     assert ("kept for evaluation" in said) == any(tests for _, tests in expected.values())
+
+
+@pytest.mark.parametrize("frames, tests, own", [((40, 40, 40, 40), 20, True), ((40, 50, 40, 50), 20, False), ((40, 50, 40, 50), 12, True), ((200,), 20, False), ((200,), 15, True)])
+def test_test_data_are_as_long_as_their_task_wants_them(scratch, frames, tests, own):
+    root = Path(scratch, "lengths", f"{len(frames)}-{frames[-1]}-{tests}")
+    os.makedirs(root)
+    files = [str(root / f"wave_{i}.h5") for i in range(len(frames))] + [str(root / "wave_test.h5")]
+    for file, count in zip(files, (*frames, tests)):
+        must("datagen", "burgers1d", "-o", file, "-n", "1", "-r", "32", "--steps", str(count), "-q")
+    made = json.loads(must("config", "init", *files, "-o", f"{root}/run.yaml", "--json").stdout)
+    assert [len(task.get("test_files", [])) for task in made["tasks"]] == ([0, 0] if own else [1])
 
 
 @pytest.mark.parametrize("solver, resolution, patch, core", [

@@ -6,7 +6,6 @@
 #include "pipeline/layouts/layouts.h"
 #include "train/config/given.h"
 #include <ctype.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -74,6 +73,69 @@ static const char *field_names(ups_arena *arena, const ups_source *source) {
     return text;
 }
 
+/* ---- what files are for -------------------------------------------------------------------------------------------
+ */
+
+static const char separators[] = "_-. ";
+
+/* Whether the next word of a name begins at `at`: words are parted by marks, and by capitals as in "aTest". */
+static bool begins_word(const char *name, const char *at) {
+    return at == name || strchr(separators, at[-1]) || (islower((unsigned char)at[-1]) && isupper((unsigned char)*at));
+}
+
+/* The word at or behind `at`, up to `end`; its length without the digits that number it. NULL: there is none. */
+static const char *next_word(const char *name, const char *at, const char *end, size_t *length) {
+    while (at < end && (strchr(separators, *at) || !begins_word(name, at))) at++;
+    if (at >= end) return NULL;
+    const char *behind = at + 1;
+    while (behind < end && !strchr(separators, *behind) && !begins_word(name, behind)) behind++;
+    *length = (size_t)(behind - at);
+    while (*length > 1 && isdigit((unsigned char)at[*length - 1])) (*length)--;
+    return at;
+}
+
+static bool is_word(const char *word, size_t length, const char *wanted) {
+    return length == strlen(wanted) && strncasecmp(word, wanted, length) == 0;
+}
+
+static ups_purpose purpose_of_word(const char *word, size_t length) {
+    if (is_word(word, length, "test") || is_word(word, length, "tests")) return UPS_FOR_TESTS;
+    if (is_word(word, length, "train") || is_word(word, length, "training")) return UPS_FOR_TRAINING;
+    return is_word(word, length, "val") || is_word(word, length, "valid") || is_word(word, length, "validation")
+               ? UPS_FOR_VALIDATION
+               : UPS_FOR_ANYTHING;
+}
+
+/* By the first word from `name` to `end` that says it. */
+static ups_purpose purpose_within(const char *name, const char *end) {
+    ups_purpose found = UPS_FOR_ANYTHING;
+    size_t length;
+    for (const char *word = name; !found && (word = next_word(name, word, end, &length)); word++)
+        found = purpose_of_word(word, length);
+    return found;
+}
+
+static const char *base_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static ups_purpose purpose_of_name(const char *path) {
+    return purpose_within(base_of(path), path + strlen(path));
+}
+
+static ups_purpose purpose_of_folder(const char *path) {
+    const char *slash = strrchr(path, '/'), *folder = slash;
+    while (folder && folder > path && folder[-1] != '/') folder--;
+    return folder ? purpose_of_word(folder, (size_t)(slash - folder)) : UPS_FOR_ANYTHING;
+}
+
+/* By its name, else by its folder where files lie in folders for several purposes. */
+static ups_purpose purpose_of(const ups_survey *s, const char *path) {
+    const ups_purpose named = purpose_of_name(path);
+    return named || !s->by_folder ? named : purpose_of_folder(path);
+}
+
 /* ---- families ---------------------------------------------------------------------------------------------------- */
 
 /* The family that one file makes. */
@@ -90,7 +152,8 @@ static ups_status look_at(const ups_survey *s, char **path, ups_family *made, up
                           "%s: its trajectories have a single frame; an operator needs two or more", *path);
     }
     if (status == UPS_OK) {
-        *made = (ups_family){.stem = stem_of(s->arena, *path),
+        *made = (ups_family){.purpose = purpose_of(s, *path),
+                             .stem = stem_of(s->arena, *path),
                              .kind = ups_arena_strdup(s->arena, source->class->kind),
                              .fields = field_names(s->arena, source),
                              .name = task_name(s->arena, *path, source),
@@ -136,70 +199,40 @@ static void take_test_data(ups_family *f, const ups_family *g) {
     f->test_samples += g->samples;
 }
 
-/* ---- what files are for -------------------------------------------------------------------------------------------
- */
-
-typedef enum purpose { TRAINING, VALIDATION, TEST } purpose;
-
-static const char separators[] = "_-. /";
-
-static bool is_word(const char *word, size_t length, const char *wanted) {
-    return length == strlen(wanted) && strncasecmp(word, wanted, length) == 0;
-}
-
-static purpose purpose_of_word(const char *word, size_t length) {
-    if (is_word(word, length, "test")) return TEST;
-    return is_word(word, length, "val") || is_word(word, length, "valid") || is_word(word, length, "validation")
-               ? VALIDATION
-               : TRAINING;
-}
-
-/* By a word of the file's name, or by the name of its folder. */
-static purpose purpose_of(const char *path) {
-    const char *slash = strrchr(path, '/'), *word = slash ? slash + 1 : path;
-    purpose found = TRAINING;
-    while (*(word += strspn(word, separators))) {
-        const size_t length = strcspn(word, separators);
-        if (found == TRAINING) found = purpose_of_word(word, length);
-        word += length;
-    }
-    if (found != TRAINING || !slash) return found;
-    const char *folder = slash;
-    while (folder > path && folder[-1] != '/') folder--;
-    return purpose_of_word(folder, (size_t)(slash - folder));
-}
-
-static bool is_of_purpose(const char *word, size_t length) {
-    return is_word(word, length, "train") || purpose_of_word(word, length) != TRAINING;
-}
-
-static const char *base_of(const char *stem) {
-    const char *slash = strrchr(stem, '/');
-    return slash ? slash + 1 : stem;
-}
-
-static bool has_word(const char *text, const char *wanted, size_t length) {
-    while (*(text += strspn(text, separators))) {
-        const size_t own = strcspn(text, separators);
-        if (own == length && strncasecmp(text, wanted, length) == 0) return true;
-        text += own;
-    }
-    return false;
+/* Fewer trajectories than splits are cut into segments, the last of which are held out: ten of the shortest, or twenty
+ * where they are long. More trajectories are cut where their lengths differ, once at least, so that little is left over
+ * of longer ones. */
+static void choose_segment(ups_family *f) {
+    enum { SPLITS = 3, FEW = 10, MANY = 20, LONG = 50, SHORTEST = 4, HALVED = 16 };
+    const int64_t times = f->shape.times;
+    f->segment = f->longest == times ? 0 : times >= HALVED ? times / 2 : times;
+    if (f->samples < SPLITS && times >= FEW * SHORTEST && !f->moving)
+        f->segment = times / (times / MANY >= LONG ? MANY : FEW);
 }
 
 /* How many words the names of a family have, but for what they are for; -1 where `other` lacks one of them. */
 static int words_within(const ups_family *f, const ups_family *other) {
-    const char *word = base_of(f->stem);
+    const char *name = base_of(f->stem), *end = name + strlen(name), *others = base_of(other->stem);
     int count = 0;
-    while (*(word += strspn(word, separators))) {
-        const size_t length = strcspn(word, separators);
-        if (!is_of_purpose(word, length)) {
-            if (!has_word(base_of(other->stem), word, length)) return -1;
-            count++;
-        }
-        word += length;
+    size_t length, own;
+    for (const char *word = name; (word = next_word(name, word, end, &length)); word += length) {
+        if (purpose_of_word(word, length)) continue;
+        const char *found = others, *others_end = others + strlen(others);
+        while ((found = next_word(others, found, others_end, &own)) &&
+               !(own == length && strncasecmp(found, word, length) == 0))
+            found += own;
+        if (!found) return -1;
+        count++;
     }
     return count;
+}
+
+/* Whether test data are as long as the samples of a task, or no shorter than the segments that it cuts. */
+static bool are_long_enough(const ups_family *f, const ups_family *tests) {
+    ups_family cut = *f;
+    choose_segment(&cut);
+    if (cut.segment > 0) return tests->shape.times >= cut.segment;
+    return tests->shape.times == f->shape.times && tests->longest == f->longest;
 }
 
 /* The family of whose task `given` are test or validation data; NULL: of none. */
@@ -207,7 +240,8 @@ static ups_family *owner_of(const ups_survey *s, const ups_family *given) {
     ups_family *found = NULL;
     int most = -1;
     for (ups_family *f = s->families; f < s->families + s->count; f++) {
-        if (f->file_count == 0 || purpose_of(f->files[0]) != TRAINING || !are_alike(f, given)) continue;
+        if (f->file_count == 0 || f->purpose > UPS_FOR_TRAINING || !are_alike(f, given)) continue;
+        if (given->purpose == UPS_FOR_TESTS && !are_long_enough(f, given)) continue;
         const int words = words_within(f, given);
         if (words > most) most = words, found = f;
     }
@@ -216,18 +250,16 @@ static ups_family *owner_of(const ups_survey *s, const ups_family *given) {
 
 /* Test data come behind all files of a family: validation data are first. */
 static void give_to_owners(ups_survey *s) {
-    bool trains = false; /* any: else what there is may well be trained on */
-    for (const ups_family *f = s->families; f < s->families + s->count; f++)
-        trains |= purpose_of(f->files[0]) == TRAINING;
-    for (purpose wanted = VALIDATION; wanted <= TEST; wanted++) {
+    for (ups_purpose wanted = UPS_FOR_VALIDATION; wanted <= UPS_FOR_TESTS; wanted++) {
         for (ups_family *f = s->families; f < s->families + s->count; f++) {
-            if (f->file_count == 0 || purpose_of(f->files[0]) != wanted) continue;
+            if (f->file_count == 0 || f->purpose != wanted) continue;
             ups_family *owner = owner_of(s, f);
-            if (!owner && trains && wanted == TEST)
-                ups_log(UPS_LOG_WARNING, "%s: of its name test data, but of none of these tasks: it is trained on, too",
+            if (!owner && wanted == UPS_FOR_TESTS)
+                ups_log(UPS_LOG_WARNING,
+                        "%s: test data by its name, but of no other task here: it is a task, and trained on",
                         f->files[0]);
             if (!owner) continue;
-            (wanted == TEST ? take_test_data : absorb)(owner, f);
+            (wanted == UPS_FOR_TESTS ? take_test_data : absorb)(owner, f);
             f->file_count = 0;
         }
     }
@@ -272,17 +304,6 @@ static void choose_patches(ups_family *f) {
     }
 }
 
-/* Fewer trajectories than splits are cut into segments, the last of which are held out: ten of the shortest, or twenty
- * where they are long. More trajectories are cut where their lengths differ, once at least, so that little is left over
- * of longer ones. */
-static void choose_segment(ups_family *f) {
-    enum { SPLITS = 3, FEW = 10, MANY = 20, LONG = 50, SHORTEST = 4, HALVED = 16 };
-    const int64_t times = f->shape.times;
-    f->segment = f->longest == times ? 0 : times >= HALVED ? times / 2 : times;
-    if (f->samples < SPLITS && times >= FEW * SHORTEST && !f->moving)
-        f->segment = times / (times / MANY >= LONG ? MANY : FEW);
-}
-
 /* A task that the model has keeps the patches that it has there. */
 static void take_patches(const ups_survey *s, ups_family *f) {
     for (int a = 0; a < f->shape.dims; a++) {
@@ -293,10 +314,13 @@ static void take_patches(const ups_survey *s, ups_family *f) {
 
 ups_status ups_survey_files(ups_survey *s, char **paths, int count, ups_error *error) {
     s->families = UPS_ARENA_ARRAY(s->arena, ups_family, count);
+    for (int i = 1; i < count; i++) s->by_folder |= purpose_of_folder(paths[i]) != purpose_of_folder(paths[0]);
     for (int i = 0; i < count; i++) {
         ups_family one, *f = s->families;
         UPS_TRY(look_at(s, &paths[i], &one, error));
-        while (f < s->families + s->count && !(strcmp(f->stem, one.stem) == 0 && are_alike(f, &one))) f++;
+        while (f < s->families + s->count &&
+               !(f->purpose == one.purpose && strcmp(f->stem, one.stem) == 0 && are_alike(f, &one)))
+            f++;
         if (f < s->families + s->count) {
             absorb(f, &one);
         } else {

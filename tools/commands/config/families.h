@@ -8,9 +8,13 @@
 #include "pipeline/layouts/mapping.h"
 #include "pipeline/source.h"
 
+/* What files say of themselves by a word of their name, or by their folder. */
+typedef enum ups_purpose { UPS_FOR_ANYTHING, UPS_FOR_TRAINING, UPS_FOR_VALIDATION, UPS_FOR_TESTS } ups_purpose;
+
 /* Files of one family have layout, fields, grid and frames in common, and a name that differs in numbers alone; files
  * of one trajectory each may differ in their frames. */
 typedef struct ups_family {
+    ups_purpose purpose;
     const char *stem;   /* the files' name without its numbers, and its directory */
     const char *kind;   /* of the layout */
     const char *fields; /* their names */
@@ -35,6 +39,7 @@ typedef struct ups_survey {
     const ups_mapping *mapping; /* what the files hold; NULL: it is recognised */
     const ups_yaml *layout;     /* the same as it was given */
     const char *from;           /* a model to begin with; NULL: none */
+    bool by_folder;             /* files lie in folders for several purposes */
     json_t *told;               /* what it tells of itself (train/config/given.h) */
 } ups_survey;
 
