@@ -640,6 +640,14 @@ void ups_remove_partials_of(const char *path) {
 }
 
 /* What need not be there yet has no links to follow. */
+char *ups_path_absolute(const char *path) {
+    char resolved[PATH_MAX], *made = NULL;
+    if (!path[0]) return strdup(path);
+    if (realpath(path, resolved)) return strdup(resolved);
+    if (path[0] == '/' || !getcwd(resolved, sizeof resolved)) return strdup(path);
+    return asprintf(&made, "%s/%s", resolved, path) < 0 ? NULL : made;
+}
+
 bool ups_free_space(const char *path, uint64_t *bytes) {
     char *at = ups_path_absolute(path);
     struct statvfs room;
@@ -652,12 +660,4 @@ bool ups_free_space(const char *path, uint64_t *bytes) {
     if (known) *bytes = (uint64_t)room.f_bavail * room.f_frsize;
     free(at);
     return known;
-}
-
-char *ups_path_absolute(const char *path) {
-    char resolved[PATH_MAX], *made = NULL;
-    if (!path[0]) return strdup(path);
-    if (realpath(path, resolved)) return strdup(resolved);
-    if (path[0] == '/' || !getcwd(resolved, sizeof resolved)) return strdup(path);
-    return asprintf(&made, "%s/%s", resolved, path) < 0 ? NULL : made;
 }

@@ -152,7 +152,7 @@ ups_status ups_session_use_stride(ups_session *session, const char *task, int64_
                     (long long)stride, learnt);
 }
 
-void ups_session_warn_of_strides(const ups_session *session) {
+void ups_session_warn_of_strides(const ups_session *session, const char *only) {
     const ups_run_config *config = session->config;
     ups_run_config *own = NULL;
     ups_error ignored;
@@ -160,6 +160,7 @@ void ups_session_warn_of_strides(const ups_session *session) {
     for (unsigned i = 0; i < config->task_count * own->task_count; i++) {
         const ups_task_config *task = &config->tasks[i / own->task_count], *trained = &own->tasks[i % own->task_count];
         if (strcmp(task->name, trained->name) != 0 || has_learnt(trained, task->stride)) continue;
+        if (only && strcmp(task->name, only) != 0) continue;
         ups_log(
             UPS_LOG_WARNING,
             "task %s: its steps are of stride %lld, and the operator learnt steps of stride %lld: that is right only "

@@ -38,8 +38,9 @@ ups_status ups_session_settle_precision(ups_session *session, ups_error *error);
 /* Steps of this stride from now on, in all tasks that have learnt it (tasks[].strides), or in `task` alone where it is
  * not NULL. The others keep theirs, and the log names them. Errors: UPS_ERR_ARGUMENT where none has. */
 ups_status ups_session_use_stride(ups_session *session, const char *task, int64_t stride, ups_error *error);
-/* Warns of tasks whose stride (--set tasks[0].stride=…) is none that their run was trained with. */
-void ups_session_warn_of_strides(const ups_session *session);
+/* Warns of tasks, or of `task` alone where it is not NULL, whose stride (--set tasks[0].stride=…) is none that their
+ * run was trained with: for who uses the run's own model. */
+void ups_session_warn_of_strides(const ups_session *session, const char *task);
 void ups_session_close(ups_session *session);
 
 #endif

@@ -74,8 +74,7 @@ static const ups_usage usage = {
     "  ups eval runs/quickstart --checkpoint best\n"
     "  ups eval runs/quickstart --html evaluation.html\n"
     "  ups eval runs/quickstart --gates --set evaluation.gates.conservation=0.001\n"
-    "  ups eval runs/quickstart --set tasks[0].test_files=[unseen.hdf5]   # all of them; of tasks[].files only the "
-    "split\n"
+    "  ups eval runs/quickstart --set tasks[0].test_files=[unseen.hdf5] --set evaluation.max_samples=0\n"
     "  ups eval configs/quickstart.yaml --checkpoint runs/quickstart/checkpoints/operator --split validation\n"
     "  ups eval configs/quickstart.yaml --set evaluation.given=10 --set evaluation.max_samples=0\n"
     "  ups eval configs/quickstart.yaml --json --set evaluation.max_samples=0 | jq '.tasks[].horizons[].model.nrmse'"};
@@ -441,9 +440,10 @@ int ups_cmd_eval(int argc, char **argv) {
         ups_status status = ups_session_open(arguments.operands[0], arguments.overrides, arguments.override_count,
                                              false, &session, &error);
         if (status == UPS_OK) status = ups_session_settle_precision(&session, &error);
-        if (status == UPS_OK) ups_session_warn_of_strides(&session);
         if (status == UPS_OK && request.stride > 0)
             status = ups_session_use_stride(&session, NULL, request.stride, &error);
+        if (status == UPS_OK && !ups_surrogate_is_another(request.checkpoint))
+            ups_session_warn_of_strides(&session, NULL);
         if (status == UPS_OK) status = evaluate(&session, &request, &exit_code, &error);
         if (status != UPS_OK && !session.config) {
             exit_code = ups_command_fail_on_config(&arguments, UPS_PATHS_READ, &error);

@@ -72,7 +72,8 @@ static void print_plan(const char *name, const ups_stage_plan *plan, int64_t mic
     }
 }
 
-/* What the cache stage writes, at most, and what there is room for; NULL where it writes none. */
+/* What the cache stage writes, before compression and without heads of files, and what there is room for; NULL where it
+ * writes none. */
 static json_t *plan_cache(const ups_session *session, bool print) {
     if (session->config->data.residency == UPS_RUN_ENCODE) return NULL;
     char *directory = ups_run_cache_directory(session->config);

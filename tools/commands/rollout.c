@@ -460,9 +460,10 @@ int ups_cmd_rollout(int argc, char **argv) {
         const ups_task *task = NULL;
         bool misnamed = status == UPS_OK && ups_task_named(session.tasks, request.task, &task, &error) != UPS_OK;
         if (status == UPS_OK && !misnamed) status = ups_session_settle_precision(&session, &error);
-        if (status == UPS_OK && !misnamed) ups_session_warn_of_strides(&session);
         if (status == UPS_OK && !misnamed && request.stride > 0)
             status = ups_session_use_stride(&session, request.task, request.stride, &error);
+        if (status == UPS_OK && !misnamed && !ups_surrogate_is_another(request.checkpoint))
+            ups_session_warn_of_strides(&session, request.task);
         if (status == UPS_OK && !misnamed) status = rollout(&session, &request, &error);
         if (misnamed) {
             exit_code = ups_command_usage_error(&arguments, "%s", error.message);

@@ -22,6 +22,8 @@ typedef struct ups_surrogate_files {
  * does not hold is the run's. Errors name the file that is missing and what makes it. */
 ups_status ups_surrogate_find(const ups_run_config *config, const char *checkpoint, ups_surrogate_files *files,
                               ups_error *error);
+/* Whether it names files, which may be of another run. */
+bool ups_surrogate_is_another(const char *checkpoint);
 /* The models that a safetensors file or a directory holds, one of the two or both: paths alone, no hashes. */
 ups_status ups_surrogate_take(const char *path, ups_surrogate_files *files, ups_error *error);
 void ups_surrogate_files_free(ups_surrogate_files *files);

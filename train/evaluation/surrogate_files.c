@@ -112,6 +112,10 @@ ups_status ups_surrogate_take(const char *path, ups_surrogate_files *files, ups_
     return status;
 }
 
+bool ups_surrogate_is_another(const char *checkpoint) {
+    return checkpoint && strcmp(checkpoint, "best") != 0 && strcmp(checkpoint, "latest") != 0;
+}
+
 ups_status ups_surrogate_find(const ups_run_config *config, const char *checkpoint, ups_surrogate_files *files,
                               ups_error *error) {
     *files = (ups_surrogate_files){0};
