@@ -150,13 +150,9 @@ def test_grids_of_one_file_have_to_be_alike_too(runs):
 
 def test_what_takes_all_points_is_as_if_it_was_not_there_and_a_number_counts_for_all_axes(runs, pair):
     name, configs = pair
-    if name == "darcy":
-        same = "[2, 4]"
-    elif name == "plane":
-        same = "[2, 2]"
-    else:
-        return
-    runs.must("cache", "build", configs[0], "--quiet", "--set", f"tasks[0].thin={same}")
+    _, _, steps, _, places = KINDS[name.replace("-", " ")]
+    of_each = list(steps) * (len(places) if len(steps) == 1 else 1)
+    runs.must("cache", "build", configs[0], "--quiet", "--set", f"tasks[0].thin={of_each}")
     runs.must("cache", "build", configs[1], "--quiet", "--set", "tasks[0].thin=[1]")
 
 
