@@ -10,8 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* As ups_evaluation_make and ups_json_publish put it. */
+/* As ups_evaluation_make and ups_json_publish put it: of models, and of predictions. */
 #define EVALUATION_BEGINNING "{\n  \"autoencoder\": {\n    \"file\": "
+#define PREDICTIONS_BEGINNING "{\n  \"predictions\": [\n    {\n      \"task\": "
 
 /* What a file of the kind has at a place of its own. */
 static const struct {
@@ -70,14 +71,16 @@ static ups_status check_place(const char *path, bool *there, ups_error *error) {
                     S_ISDIR(found.st_mode) ? "a directory" : "a device or a pipe");
 }
 
+static bool is_own(const char *path, ups_output_kind kind) {
+    if (kind == UPS_OUTPUT_ROLLOUT) return is_rollout(path);
+    if (has_bytes(path, kinds[kind].at, kinds[kind].bytes, kinds[kind].length)) return true;
+    return kind == UPS_OUTPUT_EVALUATION && has_bytes(path, 0, PREDICTIONS_BEGINNING, sizeof PREDICTIONS_BEGINNING - 1);
+}
+
 ups_status ups_output_check(const char *path, ups_output_kind kind, ups_error *error) {
     bool there;
     UPS_TRY(check_place(path, &there, error));
-    if (!there) return UPS_OK;
-    const bool own = kind == UPS_OUTPUT_ROLLOUT
-                         ? is_rollout(path)
-                         : has_bytes(path, kinds[kind].at, kinds[kind].bytes, kinds[kind].length);
-    if (own) return UPS_OK;
+    if (!there || is_own(path, kind)) return UPS_OK;
     return ups_fail(error, UPS_ERR_ARGUMENT,
                     "%s: is there already, and is no %s that UPS wrote; name another file, or move that one away", path,
                     kinds[kind].name);

@@ -91,6 +91,7 @@ NOT_RUN = {
     "build/release/tests/model/test_ops perf spectral 1": "measures; test_ops runs the same op",
     "build/release/tests/model/test_ops perf depthwise 1": "measures; test_ops runs the same op",
     "build/release/tests/model/test_ops perf small 1": "measures; test_ops runs the same ops",
+    "ups eval CONFIG --predictions FILE": "the file is another model's; a recipe, and test_predictions.py, make some",
     "ups eval runs/quickstart": "evaluates what the quickstart leaves; check_quickstart.py reads what it says",
     "ups datagen SOLVER -o FILE": "names every solver; test_datagen.py runs each",
     "ups bench io|codec|loader|encode|step": "names five commands",

@@ -40,7 +40,8 @@ static ups_surrogate *open_surrogate(int task, ups_surrogate_use use) {
 static ups_task_evaluation evaluate(int task) {
     ups_task_evaluation evaluation;
     ups_surrogate *surrogate = open_surrogate(task, (ups_surrogate_use){0});
-    ok(ups_evaluate_task(run.config, run.tasks, task, UPS_SPLIT_COUNT, surrogate, &evaluation, &failure));
+    ok(ups_evaluate_task(run.config, run.tasks, task, UPS_SPLIT_COUNT, &(ups_evaluated){.surrogate = surrogate},
+                         &evaluation, &failure));
     ups_surrogate_close(surrogate);
     return evaluation;
 }
@@ -304,7 +305,8 @@ CLAIM(a_trajectory_with_nan_stops_the_evaluation_or_is_left_out_as_configured) {
     float old = poke_first_sample(NAN);
     ups_surrogate *surrogate = open_surrogate(WAVE, (ups_surrogate_use){0});
     ups_task_evaluation evaluation;
-    refused(ups_evaluate_task(run.config, run.tasks, WAVE, UPS_SPLIT_TEST, surrogate, &evaluation, &failure),
+    refused(ups_evaluate_task(run.config, run.tasks, WAVE, UPS_SPLIT_TEST, &(ups_evaluated){.surrogate = surrogate},
+                              &evaluation, &failure),
             UPS_ERR_NUMERIC, "wave");
     ups_surrogate_close(surrogate);
     run.config->data.on_bad_sample = UPS_BAD_SAMPLE_SKIP;

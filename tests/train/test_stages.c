@@ -492,7 +492,8 @@ CLAIM(a_trained_model_is_used_on_other_files_at_another_resolution_with_the_norm
     ok(ups_surrogate_find(other.config, NULL, &files, &failure));
     ok(ups_surrogate_open(other.config, other.tasks, 0, other.device, &files, (ups_surrogate_use){0}, &surrogate,
                           &failure));
-    ok(ups_evaluate_task(other.config, other.tasks, 0, UPS_SPLIT_TEST, surrogate, &evaluation, &failure));
+    ok(ups_evaluate_task(other.config, other.tasks, 0, UPS_SPLIT_TEST, &(ups_evaluated){.surrogate = surrogate},
+                         &evaluation, &failure));
     assert_int_equal(evaluation.steps, frames - 1);
     double nrmse = evaluation.horizons[0].summary[UPS_FORECAST_RECONSTRUCTION].nrmse;
     assert_true(nrmse > 0 && nrmse < sizes.nrmse); /* it knows what it sees */

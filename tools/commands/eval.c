@@ -13,13 +13,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHECKPOINT, SPLIT, OUTPUT, HTML, STRIDE, GATES, SET, OPTION_COUNT };
+enum { CHECKPOINT, PREDICTIONS, SPLIT, OUTPUT, HTML, STRIDE, GATES, SET, OPTION_COUNT };
 static const ups_option options[OPTION_COUNT] = {
     [CHECKPOINT] = {"checkpoint", 'c', "best|latest|FILE|DIR",
                     "models to take instead of the run's: of its checkpoints, a safetensors file or a directory"},
+    [PREDICTIONS] =
+        {"predictions", 0, "[TASK=]FILE",
+         "scores what another model predicted, from a file, in the place of the run's own models; may be given "
+         "several times"},
     [SPLIT] = {"split", 0, "train|validation|test",
                "trajectories to take (default test; validation where that is empty)"},
-    [OUTPUT] = {"output", 'o', "FILE.json", "JSON file to write (default: evaluation.json in the run's directory)"},
+    [OUTPUT] =
+        {"output", 'o', "FILE.json",
+         "JSON file to write (default: evaluation.json in the run's directory; with --predictions x.h5, x.json)"},
     [HTML] = {"html", 0, "FILE", "writes a page with charts: errors over time, spectra, trajectories"},
     [STRIDE] = {"stride", 0, "N",
                 "stored frames from one step to the next, of those that were trained (default: tasks[].stride)"},
@@ -69,10 +75,18 @@ static const ups_usage usage = {
     "A model can be evaluated on other files of its PDEs: its normalisation is its own. On another grid than it was\n"
     "trained on only one of a fixed number of tokens can; with tokens: grid patches count points, so that it predicts\n"
     "other physics there, and a warning says so.\n"
+    "\n--predictions scores another model's predictions, of PyTorch say, on the same trajectories in the same way; "
+    "CONFIG\n"
+    "says what the data are, and nothing has to be trained. FILE has an array `prediction` (a .npy file its array) of\n"
+    "(trajectory, time, grid, field), or PDEBench's or the data's own layout, in physical units: a trajectory for each "
+    "of\n"
+    "the split, in the order of its files, and all frames, or those behind the given ones. All fields are needed.\n"
+    "`ups compare RUN FILE.json` then tells which model is better, and how sure that is.\n"
     "\nExamples:\n"
     "  ups eval configs/quickstart.yaml\n"
     "  ups eval runs/quickstart --checkpoint best\n"
     "  ups eval runs/quickstart --html evaluation.html\n"
+    "  ups eval runs/quickstart --predictions fno.npy --set evaluation.max_samples=0\n"
     "  ups eval runs/quickstart --gates --set evaluation.gates.conservation=0.001\n"
     "  ups eval runs/quickstart --set tasks[0].test_files=[unseen.hdf5] --set evaluation.max_samples=0\n"
     "  ups eval configs/quickstart.yaml --checkpoint runs/quickstart/checkpoints/operator --split validation\n"
@@ -82,6 +96,9 @@ static const ups_usage usage = {
 typedef struct eval_request {
     const char *run, *checkpoint, *output, *html;
     ups_split split;
+    ups_predicted_file *predicted; /* (predicted_count) */
+    int64_t predicted_count;
+    char *beside;   /* the predictions' own output, where none is said */
     int64_t stride; /* 0: each task's own */
     bool gates, json;
 } eval_request;
@@ -133,9 +150,11 @@ static void print_constant_fields(const ups_task_evaluation *evaluation) {
     }
     for (int64_t c = 0; c < evaluation->task->geometry.channels && last; c++) {
         if (evaluation->solution[c]) continue;
-        printf("%s never changes in time and is left out above: nRMSE of model %.3g, of reconstruction %.3g\n",
-               evaluation->task->source->channel_names[c], last->fields[UPS_FORECAST_MODEL][c].nrmse,
-               last->fields[UPS_FORECAST_RECONSTRUCTION][c].nrmse);
+        printf("%s never changes in time and is left out above: nRMSE of model %.3g",
+               evaluation->task->source->channel_names[c], last->fields[UPS_FORECAST_MODEL][c].nrmse);
+        if (evaluation->forecasts > UPS_FORECAST_RECONSTRUCTION)
+            printf(", of reconstruction %.3g", last->fields[UPS_FORECAST_RECONSTRUCTION][c].nrmse);
+        putchar('\n');
     }
 }
 
@@ -249,7 +268,7 @@ static void print_evaluation(const ups_task_evaluation *evaluation) {
             printf("whole rollout, %lld step%s\n", (long long)h->frames, plural(h->frames));
         }
         const ups_pde_metrics_values *persistence = &h->summary[UPS_FORECAST_PERSISTENCE];
-        for (int f = 0; f < UPS_FORECASTS; f++) {
+        for (int f = 0; f < evaluation->forecasts; f++) {
             print_metrics(ups_forecast_names[f], &h->summary[f], f == UPS_FORECAST_MODEL ? persistence : NULL);
         }
     }
@@ -261,8 +280,9 @@ static void print_evaluation(const ups_task_evaluation *evaluation) {
 
 /* ---- the summary ------------------------------------------------------------------------------------------------ */
 
-static void print_worse(const json_t *worse) {
-    printf("\nWORSE THAN PERSISTENCE: repeating the start frame has smaller errors than the operator in\n");
+static void print_worse(const json_t *worse, bool predicted) {
+    printf("\nWORSE THAN PERSISTENCE: repeating the start frame has smaller errors than the %s in\n",
+           predicted ? "predictions" : "operator");
     for (size_t i = 0; i < json_array_size(worse); i++) {
         const json_t *entry = json_array_get(worse, i), *ratio = json_object_get(entry, "ratio");
         long long steps = (long long)json_integer_value(json_object_get(entry, "steps"));
@@ -273,7 +293,7 @@ static void print_worse(const json_t *worse) {
         else
             printf("the prediction is not finite, or persistence is exact\n");
     }
-    printf("More operator.steps and another learning rate are what to try first.\n");
+    if (!predicted) printf("More operator.steps and another learning rate are what to try first.\n");
 }
 
 /* Whether repeating the start is exact at every horizon: the data do not change, or not where they were cut to float32.
@@ -307,11 +327,12 @@ static size_t print_still(const json_t *tasks) {
 static void print_verdict(const json_t *document) {
     const json_t *tasks = json_object_get(document, "tasks"),
                  *worse = json_object_get(document, "worse_than_persistence");
+    const bool predicted = json_object_get(document, "predictions") != NULL;
     const size_t still = print_still(tasks), moving = json_array_size(tasks) - still;
     if (json_array_size(worse) > 0)
-        print_worse(worse);
+        print_worse(worse, predicted);
     else if (moving > 0)
-        printf("\nThe operator is better than persistence at every horizon%s.\n",
+        printf("\nThe %s better than persistence at every horizon%s.\n", predicted ? "predictions are" : "operator is",
                still > 0 ? " of the other tasks" : "");
 }
 
@@ -326,16 +347,18 @@ static const char *against_limit(const json_t *failed, char text[64]) {
     return text;
 }
 
-/* What fails, and how to look at it. */
-static void print_failed(const json_t *failed, const char *run) {
+/* What fails, and how to look at it: at a model's rollout, since it can be made again. */
+static void print_failed(const json_t *failed, const char *run, bool predicted) {
     char text[64];
     if (json_array_size(failed) > 0) printf("\nGATES FAIL: on its worst trajectory a rollout is not admissible\n");
     for (size_t i = 0; i < json_array_size(failed); i++) {
         const json_t *entry = json_array_get(failed, i), *worst = json_object_get(entry, "worst");
         const char *task = json_string_value(json_object_get(entry, "task"));
-        printf("  %s, %s: %s; to see it: ups rollout %s --task %s --sample %lld --png pictures\n", task,
-               json_string_value(json_object_get(entry, "gate")), against_limit(entry, text), run, task,
-               (long long)json_integer_value(json_object_get(worst, "index")));
+        const char *gate = json_string_value(json_object_get(entry, "gate"));
+        const long long index = (long long)json_integer_value(json_object_get(worst, "index"));
+        printf("  %s, %s: %s", task, gate, against_limit(entry, text));
+        if (!predicted) printf("; to see it: ups rollout %s --task %s --sample %lld --png pictures", run, task, index);
+        putchar('\n');
     }
 }
 
@@ -377,6 +400,40 @@ static void show(void *context, const ups_task_evaluation *evaluation) {
     fflush(stdout);
 }
 
+/* [TASK=]FILE, borrowed but for the task's name, which the caller frees. */
+static ups_predicted_file read_predicted(const char *value) {
+    const size_t name = strspn(value, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-");
+    if (name == 0 || value[name] != '=' || ups_path_exists(value)) return (ups_predicted_file){NULL, value};
+    return (ups_predicted_file){strndup(value, name), value + name + 1};
+}
+
+/* What `evaluation.json` is called of predictions: fno.json of fno.h5. The caller frees it. */
+static char *default_output(const char *predictions) {
+    const size_t length = strlen(predictions);
+    size_t end = length;
+    while (end > 0 && predictions[end - 1] == '/') end--; /* a Zarr store is a directory */
+    const char *slash = memrchr(predictions, '/', end), *dot = memrchr(predictions, '.', end);
+    const char *name = slash ? slash + 1 : predictions;
+    if (dot > name) end = (size_t)(dot - predictions);
+    char *path = malloc(end + sizeof ".json");
+    if (!path) return NULL;
+    memcpy(path, predictions, end);
+    memcpy(path + end, ".json", sizeof ".json");
+    return path;
+}
+
+/* Before anything is read: what predictions go with, and where their scores go. */
+static ups_status settle_predictions(eval_request *request, ups_error *error) {
+    if (request->checkpoint)
+        return ups_fail(error, UPS_ERR_ARGUMENT,
+                        "--checkpoint and --predictions: either models are evaluated or what others predicted");
+    for (int64_t i = 0; i < request->predicted_count; i++)
+        if (request->output) UPS_TRY(ups_output_is_no_input(request->output, &request->predicted[i].path, 1, error));
+    if (request->output) return UPS_OK;
+    request->output = request->beside = default_output(request->predicted[0].path);
+    return request->output ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+}
+
 static ups_status publish(const ups_run_config *config, const eval_request *request, const json_t *document,
                           ups_error *error) {
     if (!request->output) return ups_evaluation_publish(config, document, error);
@@ -385,8 +442,11 @@ static ups_status publish(const ups_run_config *config, const eval_request *requ
 }
 
 static ups_status evaluate(ups_session *session, const eval_request *request, int *exit_code, ups_error *error) {
-    const ups_evaluation_request wanted = {
-        .checkpoint = request->checkpoint, .split = request->split, .show = request->json ? NULL : show};
+    const ups_evaluation_request wanted = {.checkpoint = request->checkpoint,
+                                           .split = request->split,
+                                           .predicted = request->predicted,
+                                           .predicted_count = request->predicted_count,
+                                           .show = request->json ? NULL : show};
     json_t *document;
     if (request->output) UPS_TRY(ups_output_check(request->output, UPS_OUTPUT_EVALUATION, error));
     if (request->html && request->output && strcmp(request->html, request->output) == 0)
@@ -397,19 +457,28 @@ static ups_status evaluate(ups_session *session, const eval_request *request, in
     UPS_TRY(ups_evaluation_make(session, &wanted, &document, error));
     ups_status status = publish(session->config, request, document, error);
     if (status == UPS_OK && request->html)
-        status = ups_evaluation_report(document, session->config->output, request->html, error);
+        status = ups_evaluation_report(
+            document, request->predicted_count > 0 ? request->predicted[0].path : session->config->output,
+            request->html, error);
     const json_t *failed = json_object_get(document, "failed_gates");
     if (status == UPS_OK && request->json) {
         ups_print_json(document, JSON_INDENT(2));
     } else if (status == UPS_OK) {
         print_verdict(document);
-        print_failed(failed, request->run);
+        print_failed(failed, request->run, request->predicted_count > 0);
+        if (request->predicted_count > 0) printf("\nwritten to %s\n", request->output);
     }
     /* With --json the document says it already: the sentence goes to standard error alone. */
     if (status == UPS_OK && request->gates && judge(failed, error) != UPS_OK)
         *exit_code = ups_command_fail(NULL, error);
     json_decref(document);
     return status;
+}
+
+static void free_request(eval_request *request) {
+    for (int64_t i = 0; i < request->predicted_count; i++) free((char *)request->predicted[i].task);
+    free(request->predicted);
+    free(request->beside);
 }
 
 int ups_cmd_eval(int argc, char **argv) {
@@ -419,8 +488,14 @@ int ups_cmd_eval(int argc, char **argv) {
     eval_request request = {0};
     int split = UPS_SPLIT_COUNT, exit_code = UPS_EXIT_OK;
     ups_arguments_begin(&arguments, &usage, argc, argv);
+    request.predicted = calloc((size_t)argc + 1, sizeof *request.predicted);
+    if (!request.predicted) {
+        ups_fail(&error, UPS_ERR_MEMORY, "out of memory");
+        return ups_command_fail(&arguments, &error);
+    }
     for (int option; (option = ups_arguments_next(&arguments)) >= 0;) {
         if (option == CHECKPOINT) request.checkpoint = arguments.value;
+        if (option == PREDICTIONS) request.predicted[request.predicted_count++] = read_predicted(arguments.value);
         if (option == SPLIT) ups_arguments_choice(&arguments, &split);
         if (option == OUTPUT) request.output = arguments.value;
         if (option == HTML) request.html = arguments.value;
@@ -436,21 +511,25 @@ int ups_cmd_eval(int argc, char **argv) {
         request.run = arguments.operands[0];
         request.split = (ups_split)split;
         request.json = arguments.json;
-        ups_session session;
-        ups_status status = ups_session_open(arguments.operands[0], arguments.overrides, arguments.override_count,
-                                             false, &session, &error);
+        ups_session session = {0};
+        ups_status status = request.predicted_count > 0 ? settle_predictions(&request, &error) : UPS_OK;
+        const bool may_open = status == UPS_OK;
+        if (may_open)
+            status = ups_session_open(arguments.operands[0], arguments.overrides, arguments.override_count, false,
+                                      &session, &error);
         if (status == UPS_OK) status = ups_session_settle_precision(&session, &error);
         if (status == UPS_OK && request.stride > 0)
             status = ups_session_use_stride(&session, NULL, request.stride, &error);
-        if (status == UPS_OK && !ups_surrogate_is_another(request.checkpoint))
+        if (status == UPS_OK && !ups_surrogate_is_another(request.checkpoint) && request.predicted_count == 0)
             ups_session_warn_of_strides(&session, NULL);
         if (status == UPS_OK) status = evaluate(&session, &request, &exit_code, &error);
-        if (status != UPS_OK && !session.config) {
+        if (status != UPS_OK && may_open && !session.config) {
             exit_code = ups_command_fail_on_config(&arguments, UPS_PATHS_READ, &error);
         } else if (status != UPS_OK) {
             exit_code = ups_command_fail(&arguments, &error);
         }
         ups_session_close(&session);
     }
+    free_request(&request);
     return exit_code;
 }

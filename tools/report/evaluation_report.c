@@ -21,6 +21,15 @@ static ups_colour forecast_colour(int forecast) {
     return ups_colour_line(line[forecast]);
 }
 
+/* Of the task's forecasts, the first so many are there: predictions of another model have no reconstruction. */
+static int forecasts_of(const json_t *task) {
+    const json_t *horizons = json_object_get(task, "horizons");
+    for (size_t i = 0; i < json_array_size(horizons); i++)
+        if (json_object_get(json_array_get(horizons, i), ups_forecast_names[UPS_FORECAST_RECONSTRUCTION]))
+            return UPS_FORECASTS;
+    return UPS_FORECAST_RECONSTRUCTION;
+}
+
 /* Numbers of a list, NaN where it has null; freed by the caller. NULL: no memory. */
 static double *numbers(const json_t *list, size_t count) {
     double *values = malloc((count + 1) * sizeof *values);
@@ -90,10 +99,12 @@ static void write_horizon(ups_html *html, const json_t *horizon) {
 static void write_table(ups_html *html, const json_t *task) {
     static const char *const columns[] = {"horizon", "forecast", "nRMSE",     "VRMSE",        "RMSE",      "cRMSE",
                                           "max",     "bRMSE",    "fRMSE low", "fRMSE middle", "fRMSE high"};
-    ups_html_markup(html, "<div class=\"wide\" role=\"region\" tabindex=\"0\" aria-label=\"metrics\"><table><caption>"
-                          "Errors of decoded fields in physical units, mean over the fields that change in time. "
-                          "<em>persistence</em> repeats the start; <em>reconstruction</em> is the autoencoder alone."
-                          "</caption><thead><tr>");
+    ups_html_markup(
+        html,
+        "<div class=\"wide\" role=\"region\" tabindex=\"0\" aria-label=\"metrics\"><table><caption>"
+        "Errors of fields in physical units, mean over the fields that change in time. "
+        "<em>persistence</em> repeats the start%s.</caption><thead><tr>",
+        forecasts_of(task) > UPS_FORECAST_RECONSTRUCTION ? "; <em>reconstruction</em> is the autoencoder alone" : "");
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
         ups_html_markup(html, "<th scope=\"col\"%s>%s</th>", i == 1 ? " class=\"words\"" : "", columns[i]);
     ups_html_markup(html, "</tr></thead><tbody>\n");
@@ -102,8 +113,9 @@ static void write_table(ups_html *html, const json_t *task) {
     ups_html_markup(html, "</tbody></table></div>\n");
 }
 
-static void write_field(ups_html *html, const json_t *horizons, const char *field) {
-    for (int f = 0; f < UPS_FORECASTS; f++) {
+static void write_field(ups_html *html, const json_t *task, const char *field) {
+    const json_t *horizons = json_object_get(task, "horizons");
+    for (int f = 0; f < forecasts_of(task); f++) {
         ups_html_markup(html, "<tr><th scope=\"row\">");
         ups_html_text(html, field);
         ups_html_markup(html, "</th><td class=\"words\">%s</td>", ups_forecast_names[f]);
@@ -133,7 +145,7 @@ static void write_by_field(ups_html *html, const json_t *task) {
     }
     ups_html_markup(html, "</tr></thead><tbody>\n");
     for (size_t i = 0; i < json_array_size(names); i++)
-        write_field(html, horizons, json_string_value(json_array_get(names, i)));
+        write_field(html, task, json_string_value(json_array_get(names, i)));
     ups_html_markup(html, "</tbody></table></div>\n");
 }
 
@@ -225,8 +237,9 @@ static void chart_error(const task_charts *s) {
                                       {"25 to 75 %", take(&all, json_object_get(quantiles, "0.25")),
                                        take(&all, json_object_get(quantiles, "0.75")), inner}};
     ups_chart_line lines[UPS_FORECASTS];
-    for (int f = 0; f < UPS_FORECASTS; f++) { /* the model last, on top */
-        const int forecast = UPS_FORECASTS - 1 - f;
+    const int count = forecasts_of(s->task);
+    for (int f = 0; f < count; f++) { /* the model last, on top */
+        const int forecast = count - 1 - f;
         lines[f] = (ups_chart_line){ups_forecast_names[forecast],
                                     take(&all, json_object_get(means, ups_forecast_names[forecast])),
                                     forecast_colour(forecast), forecast != UPS_FORECAST_MODEL};
@@ -234,9 +247,9 @@ static void chart_error(const task_charts *s) {
     chart.ranges = ranges;
     chart.range_count = 2;
     chart.lines = lines;
-    chart.line_count = UPS_FORECASTS;
+    chart.line_count = count;
     chart.high_y = 1e-30; /* with 0 */
-    for (int f = 0; f < UPS_FORECASTS && !all.failed; f++)
+    for (int f = 0; f < count && !all.failed; f++)
         chart.logarithmic_y = chart.logarithmic_y || ups_chart_spreads(lines[f].y, chart.count, LOGARITHMIC_FROM);
     if (!all.failed) ups_chart_lines(s->html, &chart);
     release(&all, s->html);
@@ -249,14 +262,15 @@ static void chart_correlation(const task_charts *s) {
     ups_line_chart chart = over_time(s, &all, "correlation", description);
     const json_t *correlation = json_object_get(s->over_time, "correlation");
     ups_chart_line lines[UPS_FORECASTS];
-    for (int f = 0; f < UPS_FORECASTS; f++) {
-        const int forecast = UPS_FORECASTS - 1 - f;
+    const int count = forecasts_of(s->task);
+    for (int f = 0; f < count; f++) {
+        const int forecast = count - 1 - f;
         lines[f] = (ups_chart_line){ups_forecast_names[forecast],
                                     take(&all, json_object_get(correlation, ups_forecast_names[forecast])),
                                     forecast_colour(forecast), forecast != UPS_FORECAST_MODEL};
     }
     chart.lines = lines;
-    chart.line_count = UPS_FORECASTS;
+    chart.line_count = count;
     chart.mark = ups_fact_real(json_object_get(s->over_time, "correlation_time"), "threshold");
     chart.low_y = 0;
     chart.high_y = 1;
@@ -284,6 +298,7 @@ static void chart_mean(const task_charts *s, const char *field, const json_t *ch
 
 static void chart_spectrum(const task_charts *s, const json_t *spectrum, const char *field, const json_t *energies) {
     static const char *const names[] = {"reconstruction", "model", "truth"};
+    const int absent = UPS_FORECASTS - forecasts_of(s->task);
     const size_t shells = json_array_size(json_object_get(energies, "truth"));
     if (shells < 2) return;
     lists all = {.length = shells};
@@ -294,7 +309,7 @@ static void chart_spectrum(const task_charts *s, const json_t *spectrum, const c
     snprintf(title, sizeof title, "%.60s, step %lld", field, step);
     double *waves = malloc(shells * sizeof *waves);
     ups_chart_line lines[3];
-    for (int i = 0; i < 3; i++) {
+    for (int i = absent; i < 3; i++) {
         const double *values = take(&all, json_object_get(energies, names[i]));
         lines[i] = (ups_chart_line){names[i], values ? values + 1 : NULL,
                                     i == 2   ? truth_colour
@@ -315,8 +330,8 @@ static void chart_spectrum(const task_charts *s, const json_t *spectrum, const c
                                   .mark = NAN,
                                   .x = waves,
                                   .count = (int64_t)shells - 1,
-                                  .lines = lines,
-                                  .line_count = 3};
+                                  .lines = lines + absent,
+                                  .line_count = 3 - absent};
     all.failed = all.failed || !waves;
     if (!all.failed) ups_chart_lines(s->html, &chart);
     free(waves);
@@ -363,8 +378,10 @@ static void write_over_time(const task_charts *s) {
 
 static void write_spectra(const task_charts *s) {
     const json_t *spectra = json_object_get(s->over_time, "spectra");
-    ups_html_markup(s->html, "<h3>Spectra</h3>\n<p>Energy by radial wave number, mean over trajectories. Where the "
-                             "reconstruction leaves the truth, the autoencoder is what limits the model.</p>\n");
+    ups_html_markup(s->html, "<h3>Spectra</h3>\n<p>Energy by radial wave number, mean over trajectories.%s</p>\n",
+                    forecasts_of(s->task) > UPS_FORECAST_RECONSTRUCTION
+                        ? " Where the reconstruction leaves the truth, the autoencoder is what limits the model."
+                        : "");
     const char *field;
     json_t *unused;
     json_object_foreach(json_object_get(json_array_get(spectra, 0), "fields"), field, unused) {
@@ -432,6 +449,24 @@ static void write_task(ups_html *html, const json_t *task, size_t index) {
     ups_html_markup(html, "</section>\n");
 }
 
+/* What was evaluated: a model, or files of predictions. */
+static void write_origin(ups_html *html, const json_t *document) {
+    const json_t *predictions = json_object_get(document, "predictions");
+    if (!predictions) {
+        ups_html_markup(html, "<p>Operator <code>");
+        ups_html_text(html, ups_fact_text(json_object_get(document, "operator"), "file"));
+        ups_html_markup(html, "</code></p>\n");
+    }
+    for (size_t i = 0; i < json_array_size(predictions); i++) {
+        const json_t *entry = json_array_get(predictions, i);
+        ups_html_markup(html, "<p>Predictions of ");
+        ups_html_text(html, ups_fact_text(entry, "task"));
+        ups_html_markup(html, ": <code>");
+        write_names(html, json_object_get(entry, "files"));
+        ups_html_markup(html, "</code></p>\n");
+    }
+}
+
 static void write_summary(ups_html *html, const json_t *document) {
     char text[64];
     const json_t *tasks = json_object_get(document, "tasks");
@@ -447,9 +482,8 @@ static void write_summary(ups_html *html, const json_t *document) {
     ups_page_card(html, "horizons worse than persistence", text);
     snprintf(text, sizeof text, "%zu", json_array_size(json_object_get(document, "failed_gates")));
     ups_page_card(html, "gates that fail", text);
-    ups_html_markup(html, "</dl>\n<p>Operator <code>");
-    ups_html_text(html, ups_fact_text(json_object_get(document, "operator"), "file"));
-    ups_html_markup(html, "</code></p>\n");
+    ups_html_markup(html, "</dl>\n");
+    write_origin(html, document);
     if (json_array_size(tasks) < 2) return;
     ups_html_markup(html, "<p>");
     for (size_t i = 0; i < json_array_size(tasks); i++) {

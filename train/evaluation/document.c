@@ -45,21 +45,25 @@ static ups_status data_hash(const ups_task *task, char hex[33], ups_error *error
     return ups_fingerprint_source(task->source->files, task->source->file_count, NULL, 0, hex, error);
 }
 
-static ups_status evaluate_task(const ups_session *session, int task, const ups_surrogate_files *files,
+/* Where results go, behind what they are of. */
+static ups_status begin_results(json_t *document, ups_error *error) {
+    static const char *const lists[] = {"tasks", "worse_than_persistence", "failed_gates"};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        if (json_object_set_new(document, lists[i], json_array()) != 0)
+            return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    return UPS_OK;
+}
+
+/* What is evaluated of a task, and told in the document. */
+static ups_status evaluate_task(const ups_session *session, int task, const ups_evaluated *evaluated,
                                 const ups_evaluation_request *request, json_t *document, ups_error *error) {
-    ups_surrogate *surrogate = NULL;
     ups_task_evaluation evaluation;
-    const ups_surrogate_use use = {.at_grid_points = true};
     char data[33];
     UPS_TRY(data_hash(&session->tasks->task[task], data, error));
-    UPS_TRY(ups_surrogate_open(session->config, session->tasks, task, session->device, files, use, &surrogate, error));
-    ups_status status =
-        ups_evaluate_task(session->config, session->tasks, task, request->split, surrogate, &evaluation, error);
-    ups_surrogate_close(surrogate);
-    UPS_TRY(status);
+    UPS_TRY(ups_evaluate_task(session->config, session->tasks, task, request->split, evaluated, &evaluation, error));
     if (request->show) request->show(request->context, &evaluation);
     json_t *told = NULL;
-    status = ups_task_evaluation_json(&evaluation, &told, error);
+    ups_status status = ups_task_evaluation_json(&evaluation, &told, error);
     if (status == UPS_OK) {
         json_object_set_new(told, "data_xxh3", json_string(data));
         json_array_append_new(json_object_get(document, "tasks"), told);
@@ -67,6 +71,17 @@ static ups_status evaluate_task(const ups_session *session, int task, const ups_
         find_failed(told, json_object_get(document, "failed_gates"));
     }
     ups_task_evaluation_free(&evaluation);
+    return status;
+}
+
+static ups_status evaluate_model(const ups_session *session, int task, const ups_surrogate_files *files,
+                                 const ups_evaluation_request *request, json_t *document, ups_error *error) {
+    ups_evaluated evaluated = {0};
+    const ups_surrogate_use use = {.at_grid_points = true};
+    UPS_TRY(ups_surrogate_open(session->config, session->tasks, task, session->device, files, use, &evaluated.surrogate,
+                               error));
+    ups_status status = evaluate_task(session, task, &evaluated, request, document, error);
+    ups_surrogate_close(evaluated.surrogate);
     return status;
 }
 
@@ -96,21 +111,97 @@ static ups_status evaluate_all(ups_session *session, const ups_surrogate_files *
     UPS_TRY(ups_session_normalise(session, files->autoencoder, error));
     UPS_TRY(ups_tasks_condition_as_trained(session->tasks, files->op, error));
     UPS_TRY(add_provenance(session, files, document, error));
-    for (int t = 0; t < session->tasks->count; t++) UPS_TRY(evaluate_task(session, t, files, request, document, error));
+    for (int t = 0; t < session->tasks->count; t++)
+        UPS_TRY(evaluate_model(session, t, files, request, document, error));
     return UPS_OK;
+}
+
+/* ---- making it of predictions ----------------------------------------------------------------------------------- */
+
+static bool is_of(const ups_predicted_file *file, const ups_task *task) {
+    return !file->task || strcmp(file->task, task->name) == 0;
+}
+
+/* Whether each file is of a task that there is. */
+static ups_status check_predicted(const ups_tasks *tasks, const ups_evaluation_request *request, ups_error *error) {
+    for (int64_t i = 0; i < request->predicted_count; i++) {
+        const ups_predicted_file *file = &request->predicted[i];
+        bool found = false;
+        for (int t = 0; t < tasks->count; t++) found = found || is_of(file, &tasks->task[t]);
+        if (!file->task && tasks->count > 1)
+            return ups_fail(error, UPS_ERR_ARGUMENT,
+                            "%s: of which task are these predictions? There are %d: say --predictions %s=%s",
+                            file->path, tasks->count, tasks->task[0].name, file->path);
+        if (!found)
+            return ups_fail(error, UPS_ERR_ARGUMENT, "%s: there is no task %s; %s is one", file->path, file->task,
+                            tasks->task[0].name);
+    }
+    return UPS_OK;
+}
+
+static ups_status evaluate_predicted(const ups_session *session, int task, const ups_evaluation_request *request,
+                                     json_t *document, ups_error *error) {
+    const ups_task *of = &session->tasks->task[task];
+    const char **files = calloc((size_t)request->predicted_count, sizeof *files);
+    ups_evaluated evaluated = {0};
+    int64_t count = 0;
+    char hash[33];
+    if (!files) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    for (int64_t i = 0; i < request->predicted_count; i++)
+        if (is_of(&request->predicted[i], of)) files[count++] = request->predicted[i].path;
+    ups_status status = UPS_OK;
+    if (count > 0) {
+        status = ups_predictions_open(of, files, count, &evaluated.predictions, error);
+        if (status == UPS_OK) status = ups_predictions_hash(evaluated.predictions, hash, error);
+        if (status == UPS_OK) status = evaluate_task(session, task, &evaluated, request, document, error);
+        ups_predictions_close(evaluated.predictions);
+    }
+    if (status == UPS_OK && count > 0) {
+        json_t *list = json_array();
+        for (int64_t i = 0; i < count; i++) json_array_append_new(list, ups_json_printable(files[i]));
+        json_array_append_new(json_object_get(document, "predictions"),
+                              json_pack("{s:s, s:o, s:s}", "task", of->name, "files", list, "xxh3", hash));
+    }
+    free(files);
+    return status;
+}
+
+static ups_status make_of_predictions(const ups_session *session, const ups_evaluation_request *request,
+                                      json_t *document, ups_error *error) {
+    char *config = NULL;
+    json_object_set_new(document, "predictions", json_array());
+    UPS_TRY(begin_results(document, error));
+    UPS_TRY(check_predicted(session->tasks, request, error));
+    UPS_TRY(ups_evaluation_check(session->config, session->tasks, error));
+    UPS_TRY(ups_config_print(&ups_run_schema, session->config, &config, error));
+    json_object_set_new(document, "command", json_pack("{s:s}", "config", config));
+    json_object_set_new(document, "machine", ups_machine_describe(session->device));
+    free(config);
+    for (int t = 0; t < session->tasks->count; t++) UPS_TRY(evaluate_predicted(session, t, request, document, error));
+    return UPS_OK;
+}
+
+/* ---- either ----------------------------------------------------------------------------------------------------- */
+
+static ups_status make_of_models(ups_session *session, const ups_evaluation_request *request, json_t *document,
+                                 ups_error *error) {
+    ups_surrogate_files files;
+    UPS_TRY(ups_surrogate_find(session->config, request->checkpoint, &files, error));
+    json_object_set_new(document, "autoencoder",
+                        json_pack("{s:s, s:s}", "file", files.autoencoder, "xxh3", files.autoencoder_hash));
+    json_object_set_new(document, "operator", json_pack("{s:s, s:s}", "file", files.op, "xxh3", files.operator_hash));
+    ups_status status = begin_results(document, error);
+    if (status == UPS_OK) status = evaluate_all(session, &files, request, document, error);
+    ups_surrogate_files_free(&files);
+    return status;
 }
 
 ups_status ups_evaluation_make(ups_session *session, const ups_evaluation_request *request, json_t **document,
                                ups_error *error) {
-    ups_surrogate_files files;
+    json_t *made = json_object();
+    ups_status status = request->predicted_count > 0 ? make_of_predictions(session, request, made, error)
+                                                     : make_of_models(session, request, made, error);
     *document = NULL;
-    UPS_TRY(ups_surrogate_find(session->config, request->checkpoint, &files, error));
-    json_t *made = json_pack("{s:{s:s, s:s}, s:{s:s, s:s}, s:[], s:[], s:[]}", "autoencoder", "file", files.autoencoder,
-                             "xxh3", files.autoencoder_hash, "operator", "file", files.op, "xxh3", files.operator_hash,
-                             "tasks", "worse_than_persistence", "failed_gates");
-    ups_status status =
-        made ? evaluate_all(session, &files, request, made, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-    ups_surrogate_files_free(&files);
     if (status == UPS_OK)
         *document = made;
     else

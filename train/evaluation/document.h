@@ -6,19 +6,30 @@
 #include "train/evaluation/evaluate.h"
 #include "train/session.h"
 
+/* A file of predictions (predictions.h). Several of one task follow one another. */
+typedef struct ups_predicted_file {
+    const char *task; /* NULL: the only one that there is */
+    const char *path;
+} ups_predicted_file;
+
 typedef struct ups_evaluation_request {
-    const char *checkpoint; /* as in ups_surrogate_find; NULL: the run's own models */
-    ups_split split;        /* UPS_SPLIT_COUNT: ups_task_held_out */
+    const char *checkpoint;              /* as in ups_surrogate_find; NULL: the run's own models */
+    ups_split split;                     /* UPS_SPLIT_COUNT: ups_task_held_out */
+    const ups_predicted_file *predicted; /* (predicted_count) to be evaluated in the place of models: tasks that they
+                                            are of, and no other */
+    int64_t predicted_count;
     void (*show)(void *context, const ups_task_evaluation *evaluation); /* of each task, once it is done; NULL: none */
     void *context;
 } ups_evaluation_request;
 
-/* Evaluates every task; normalises the session's tasks. *document, a new reference: {"autoencoder", "operator":
+/* Evaluates every task; normalises the session's tasks, unless predictions are given. *document, a new reference:
+ * {"autoencoder", "operator":
  * {"file", "xxh3"}, "tasks": [evaluate.h, and "data_xxh3"], "worse_than_persistence": [{"task", "steps", "whole",
  * "ratio"}], "failed_gates": [{"task", "gate", "value", "limit", "worst"}], "training": the run that trained the
  * operator, "autoencoder_training": that of the autoencoder where it is another, "command": {"config"},
- * "machine": what computed this (train/run/machine.h)}. Errors: those
- * of ups_surrogate_find, of reading, of ups_evaluate_task. */
+ * "machine": what computed this (train/run/machine.h)}. Of predictions no models and trainings, but "predictions":
+ * [{"task", "files", "xxh3"}]. Errors: those of ups_surrogate_find, of reading, of ups_evaluate_task;
+ * UPS_ERR_ARGUMENT of predictions whose task is none. */
 ups_status ups_evaluation_make(ups_session *session, const ups_evaluation_request *request, json_t **document,
                                ups_error *error);
 

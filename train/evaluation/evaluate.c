@@ -3,6 +3,7 @@
 #include "train/evaluation/evaluate.h"
 
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/progress.h"
 #include "base/system/threads.h"
 #include "train/data/trajectories.h"
@@ -36,7 +37,9 @@ typedef struct horizon {
 typedef struct evaluator {
     const ups_run_config *config;
     const ups_task *task;
-    ups_surrogate *surrogate;
+    ups_surrogate *surrogate;          /* or … */
+    ups_predictions *predictions;      /* … these */
+    bool strange;                      /* they begin otherwise than their trajectory, as the log has told */
     int64_t given;                     /* frames of a trajectory; the first start is the last of them */
     int64_t steps, frames;             /* of a trajectory, every stride-th stored one: frames = given + steps */
     int64_t elements, latent_elements; /* of a frame */
@@ -45,6 +48,7 @@ typedef struct evaluator {
     int64_t capacity, count;        /* trajectories of a group */
     int64_t seen;                   /* in all: bad ones may be skipped */
     ups_sample *samples;            /* (capacity) */
+    int64_t *positions;             /* (capacity): of each, among those that were asked for */
     float *stored;                  /* (capacity, frames, elements) in the task's channel order */
     float *fields;                  /* the same, channels last; is `stored` where that is so already */
     float *latents, *reconstructed; /* of the same frames; reconstructed where `target` says */
@@ -52,6 +56,7 @@ typedef struct evaluator {
     float *start_repeated;          /* (steps, elements): persistence over a whole trajectory */
     float *coordinates;             /* (points, dims) */
     float *gathered, *decoded;      /* FRAMES_DECODED_AT_ONCE latents and their fields */
+    float *predicted;               /* (steps, elements): of one trajectory; NULL without predictions */
     horizon *horizons;
     int horizon_count;
     ups_rollout_scores *rollout; /* of the first horizon that is whole; NULL: there is none */
@@ -110,7 +115,12 @@ static int64_t start_frame(const evaluator *e, int64_t start) {
 /* Windows of one trajectory that a horizon scores. */
 static int64_t windows_each(const evaluator *e, const horizon *h) {
     if (is_whole(h)) return 1;
-    return h->steps > e->steps ? 0 : (e->steps - h->steps) / e->config->evaluation.start_every + 1;
+    if (h->steps > e->steps) return 0;
+    return e->predictions ? 1 : (e->steps - h->steps) / e->config->evaluation.start_every + 1;
+}
+
+static int forecasts_of(const evaluator *e) {
+    return e->predictions ? UPS_FORECAST_RECONSTRUCTION : UPS_FORECASTS;
 }
 
 static ups_pde_metrics_shape metrics_shape(const evaluator *e, const horizon *h) {
@@ -123,7 +133,7 @@ static ups_pde_metrics_shape metrics_shape(const evaluator *e, const horizon *h)
 
 static ups_status create_metrics(const evaluator *e, horizon *h, ups_error *error) {
     const ups_pde_metrics_shape shape = metrics_shape(e, h);
-    for (int f = 0; f < UPS_FORECASTS; f++) UPS_TRY(ups_pde_metrics_create(&shape, &h->metrics[f], error));
+    for (int f = 0; f < forecasts_of(e); f++) UPS_TRY(ups_pde_metrics_create(&shape, &h->metrics[f], error));
     return UPS_OK;
 }
 
@@ -159,9 +169,11 @@ static ups_status plan_horizons(evaluator *e, ups_error *error) {
     return UPS_OK;
 }
 
-/* Frames decoded for one trajectory: the measure of progress, since decoding is most of the work. */
+/* Frames decoded for one trajectory: the measure of progress, since decoding is most of the work. Of predictions those
+ * that are read. */
 static int64_t decoded_each(const evaluator *e) {
     int64_t sum = 0;
+    if (e->predictions) return e->steps;
     for (int64_t f = 0; f < e->frames; f++) sum += e->target[f];
     for (int i = 0; i < e->horizon_count; i++) sum += windows_each(e, &e->horizons[i]) * e->horizons[i].frames;
     return sum;
@@ -186,6 +198,7 @@ static ups_status allocate(evaluator *e, int64_t trajectories, ups_error *error)
 
     int64_t frames = e->capacity * e->frames, windows = e->capacity * e->starts;
     e->samples = calloc((size_t)e->capacity, sizeof *e->samples);
+    e->positions = calloc((size_t)e->capacity, sizeof *e->positions);
     e->stored = rows(frames, e->elements);
     e->fields = reordered ? rows(frames, e->elements) : e->stored;
     e->latents = rows(frames, e->latent_elements);
@@ -194,15 +207,16 @@ static ups_status allocate(evaluator *e, int64_t trajectories, ups_error *error)
     e->coordinates = rows(e->points, geometry->dims);
     e->gathered = rows(FRAMES_DECODED_AT_ONCE, e->latent_elements);
     e->decoded = rows(FRAMES_DECODED_AT_ONCE, e->elements);
+    e->predicted = e->predictions ? rows(e->steps, e->elements) : NULL;
     e->windows = calloc((size_t)windows, sizeof *e->windows);
     e->window_latents = rows(windows, e->window_elements);
     e->states = calloc((size_t)windows, sizeof *e->states);
     e->solution = calloc((size_t)e->channels, sizeof *e->solution);
     e->scored = calloc((size_t)trajectories, sizeof *e->scored);
     e->truth_hash = calloc((size_t)trajectories, sizeof *e->truth_hash);
-    bool had = e->samples && e->stored && e->fields && e->latents && e->reconstructed && e->start_repeated &&
-               e->coordinates && e->gathered && e->decoded && e->windows && e->window_latents && e->states &&
-               e->solution && e->scored && e->truth_hash;
+    bool had = e->samples && e->positions && e->stored && e->fields && e->latents && e->reconstructed &&
+               e->start_repeated && e->coordinates && e->gathered && e->decoded && (e->predicted || !e->predictions) &&
+               e->windows && e->window_latents && e->states && e->solution && e->scored && e->truth_hash;
     for (int i = 0; i < e->horizon_count && had; i++) {
         horizon *h = &e->horizons[i];
         int64_t count = e->capacity * windows_each(e, h) * h->frames;
@@ -227,6 +241,7 @@ static void release(evaluator *e) {
     free(e->horizons);
     free(e->target);
     free(e->samples);
+    free(e->positions);
     if (e->fields != e->stored) free(e->fields);
     free(e->stored);
     free(e->latents);
@@ -235,6 +250,7 @@ static void release(evaluator *e) {
     free(e->coordinates);
     free(e->gathered);
     free(e->decoded);
+    free(e->predicted);
     free(e->windows);
     free(e->window_latents);
     free(e->states);
@@ -278,6 +294,7 @@ static ups_status add_trajectory(void *context, int64_t position, const ups_samp
         ups_frames_channels_last(e->task, e->stored + first * e->elements, e->frames, fields);
     }
     ups_trajectory_changes(fields, e->frames, e->points, e->channels, e->solution);
+    e->positions[e->count] = position;
     e->samples[e->count++] = *sample;
     e->scored[e->seen] = e->chosen[position];
     e->truth_hash[e->seen] = hash_truth(e, sample, fields + start_frame(e, 0) * e->elements);
@@ -437,11 +454,11 @@ static ups_status score(evaluator *e, horizon *h, bool over_time, ups_error *err
             }
             persistence = e->start_repeated;
         }
-        const float *const forecasts[UPS_FORECASTS] = {[UPS_FORECAST_MODEL] = prediction,
-                                                       [UPS_FORECAST_PERSISTENCE] = persistence,
-                                                       [UPS_FORECAST_RECONSTRUCTION] =
-                                                           e->reconstructed + target * e->elements};
-        for (int f = 0; f < UPS_FORECASTS; f++)
+        const float *const forecasts[UPS_FORECASTS] = {
+            [UPS_FORECAST_MODEL] = prediction,
+            [UPS_FORECAST_PERSISTENCE] = persistence,
+            [UPS_FORECAST_RECONSTRUCTION] = e->predictions ? truth : e->reconstructed + target * e->elements};
+        for (int f = 0; f < forecasts_of(e); f++)
             ups_pde_metrics_add(h->metrics[f], forecasts[f], truth, &strides, points);
         if (over_time) UPS_TRY(score_over_time(e, i, forecasts, given, points, error));
     }
@@ -454,13 +471,67 @@ static void put_points_first(evaluator *e) {
         const int64_t first = i * e->frames;
         ups_frames_points_first(&e->samples[i], e->frames, e->channels, e->fields + first * e->elements, e->decoded);
         for (int64_t f = first; f < first + e->frames; f++) {
-            if (e->target[f - first])
+            if (!e->predictions && e->target[f - first])
                 ups_frames_points_first(&e->samples[i], 1, e->channels, e->reconstructed + f * e->elements, e->decoded);
         }
     }
 }
 
+/* Warns, once, of predictions whose last given frame is another than that of their trajectory: samples in another
+ * order. Half of its size is more than an autoencoder's error, and less than what two random fields differ by. */
+static void check_given(evaluator *e, int64_t i, const float *given) {
+    const float *truth = e->fields + (i * e->frames + start_frame(e, 0)) * e->elements;
+    double difference = 0, size = 0;
+    for (int64_t k = 0; k < e->elements; k++) {
+        const double apart = (double)given[k] - truth[k];
+        difference += apart * apart;
+        size += (double)truth[k] * truth[k];
+    }
+    if (e->strange || difference <= 0.25 * size) return;
+    e->strange = true;
+    ups_log(UPS_LOG_WARNING,
+            "%s begins otherwise than %s of task %s, which it is held against: its given frame is %.0f %% off. Do "
+            "predictions stand in the order of the task's files, in physical units?",
+            ups_predictions_name(e->predictions, e->positions[i]), e->samples[i].name, e->task->name,
+            100 * sqrt(difference / size));
+}
+
+/* Predictions from files, in the place of what is rolled out and decoded. */
+static ups_status take_predictions(evaluator *e, ups_error *error) {
+    for (int h = 0; h < e->horizon_count; h++) e->horizons[h].count = windows_each(e, &e->horizons[h]) * e->count;
+    for (int64_t i = 0; i < e->count; i++) {
+        bool has_given;
+        UPS_TRY(ups_predictions_read(e->predictions, e->positions[i], &e->samples[i], e->decoded, &has_given,
+                                     e->predicted, error));
+        if (has_given) check_given(e, i, e->decoded);
+        for (int k = 0; k < e->horizon_count; k++) {
+            horizon *h = &e->horizons[k];
+            const int64_t first = is_whole(h) ? 0 : h->steps - 1;
+            if (windows_each(e, h) == 0) continue;
+            memcpy(h->fields + i * h->frames * e->elements, e->predicted + first * e->elements,
+                   (size_t)(h->frames * e->elements) * sizeof(float));
+        }
+        e->decoded_frames += e->steps;
+        ups_progress_update(e->progress, e->decoded_frames, NULL);
+    }
+    return UPS_OK;
+}
+
+static ups_status finish_group_of_predictions(evaluator *e, ups_error *error) {
+    bool over_time = false;
+    UPS_TRY(take_predictions(e, error)); /* while points stand in the order of networks, as in what these give */
+    put_points_first(e);
+    for (int i = 0; i < e->horizon_count; i++) {
+        const bool first_whole = is_whole(&e->horizons[i]) && !over_time;
+        over_time = over_time || first_whole;
+        UPS_TRY(score(e, &e->horizons[i], first_whole, error));
+    }
+    e->count = 0;
+    return UPS_OK;
+}
+
 static ups_status finish_group(evaluator *e, ups_error *error) {
+    if (e->predictions) return finish_group_of_predictions(e, error);
     UPS_TRY(ups_surrogate_encode(e->surrogate, e->stored, e->count * e->frames, e->latents, error));
     UPS_TRY(reconstruct(e, error));
     put_points_first(e);
@@ -517,7 +588,7 @@ static ups_pde_metrics_values summarise(const bool *solution, int64_t channels, 
 static ups_status read_horizon(const evaluator *e, const horizon *h, const bool *solution, ups_horizon_evaluation *out,
                                ups_error *error) {
     *out = (ups_horizon_evaluation){.steps = h->steps, .frames = h->frames};
-    for (int f = 0; f < UPS_FORECASTS; f++) {
+    for (int f = 0; f < forecasts_of(e); f++) {
         const ups_pde_metrics *metrics = h->metrics[f];
         out->windows = ups_pde_metrics_read(metrics, 0, 0, h->frames).trajectories;
         if (out->windows == 0) return UPS_OK;
@@ -556,6 +627,7 @@ static ups_status read_results(evaluator *e, ups_task_evaluation *out, ups_error
     out->correlation = e->config->evaluation.correlation;
     out->given = e->given;
     out->steps = e->steps;
+    out->forecasts = forecasts_of(e);
     for (int gate = 0; gate < UPS_GATES && out->gates; gate++)
         out->gate[gate] =
             ups_gates_judge(out->gates, out->rollout, out->solution, gate, e->config->evaluation.gates[gate]);
@@ -569,7 +641,7 @@ static ups_status read_results(evaluator *e, ups_task_evaluation *out, ups_error
 }
 
 ups_status ups_evaluate_task(const ups_run_config *config, const ups_tasks *tasks, int index, ups_split split,
-                             ups_surrogate *surrogate, ups_task_evaluation *out, ups_error *error) {
+                             const ups_evaluated *evaluated, ups_task_evaluation *out, ups_error *error) {
     const ups_task *task = &tasks->task[index];
     double began = ups_now();
     if (split == UPS_SPLIT_COUNT) split = ups_task_held_out(task);
@@ -579,17 +651,24 @@ ups_status ups_evaluate_task(const ups_run_config *config, const ups_tasks *task
     UPS_TRY(ups_task_check_split(task, split, error));
     int64_t have = task->splits.count[split], wanted = config->evaluation.max_samples;
     if (wanted == 0 || wanted > have) wanted = have;
-    evaluator e = {.config = config, .task = task, .surrogate = surrogate, .channels = task->geometry.channels};
+    evaluator e = {.config = config,
+                   .task = task,
+                   .surrogate = evaluated->predictions ? NULL : evaluated->surrogate,
+                   .predictions = evaluated->predictions,
+                   .channels = task->geometry.channels};
     e.advancing = e.decoding = INFINITY;
     e.frames = frames_of(task);
     e.given = given;
     e.steps = e.frames - e.given;
     e.elements = ups_sample_frame_elements(&task->geometry);
-    e.latent_elements = ups_surrogate_latent_elements(surrogate);
     e.points = ups_task_points(task);
-    e.history = ups_surrogate_history(surrogate);
-    e.bundle = ups_surrogate_bundle(surrogate);
+    if (e.surrogate) {
+        e.latent_elements = ups_surrogate_latent_elements(e.surrogate);
+        e.history = ups_surrogate_history(e.surrogate);
+        e.bundle = ups_surrogate_bundle(e.surrogate);
+    }
     e.window_elements = (e.history + e.bundle) * e.latent_elements;
+    if (e.predictions) UPS_TRY(ups_predictions_match(e.predictions, e.given, e.steps, wanted, have, error));
     int64_t *chosen = malloc((size_t)wanted * sizeof *chosen);
     ups_status status = chosen ? plan_horizons(&e, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     if (status == UPS_OK) status = allocate(&e, wanted, error);

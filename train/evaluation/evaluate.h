@@ -19,8 +19,16 @@
 #include "train/evaluation/forecast.h"
 #include "train/evaluation/gates.h"
 #include "train/evaluation/pde_metrics.h"
+#include "train/evaluation/predictions.h"
 #include "train/evaluation/rollout_scores.h"
 #include "train/evaluation/surrogate.h"
+
+/* What is evaluated: a trained surrogate, or predictions of another model. Those go from each trajectory's first start
+ * alone, whatever evaluation.start_every says, and nothing is encoded: there is no reconstruction. */
+typedef struct ups_evaluated {
+    ups_surrogate *surrogate;
+    ups_predictions *predictions; /* NULL: the surrogate */
+} ups_evaluated;
 
 typedef struct ups_horizon_evaluation {
     int64_t steps;   /* ahead; 0: the whole trajectory */
@@ -37,6 +45,7 @@ typedef struct ups_task_evaluation {
     int64_t trajectories; /* evaluated */
     int64_t given;        /* frames of a trajectory that are given */
     int64_t steps;        /* behind these, to the end of a trajectory */
+    int forecasts;        /* of those in forecast.h, the first: without the reconstruction where none is */
     bool *solution;       /* (channels): changes in time */
     ups_horizon_evaluation *horizons;
     int horizon_count;
@@ -47,10 +56,10 @@ typedef struct ups_task_evaluation {
     uint64_t
         *truth_hash; /* (trajectories): XXH3 of the last given frame and all that are scored, float32, channels last */
     double correlation;   /* evaluation.correlation: below it a rollout is lost */
-    int64_t latents;      /* numbers that a frame is encoded to */
+    int64_t latents;      /* numbers that a frame is encoded to; 0: it is not */
     double frame_seconds; /* that a predicted frame takes: its share of an application of the operator to many
                              trajectories, and decoding it; in the fastest calls. Infinite where only the first one
-                             is there, which is no measure */
+                             is there, which is no measure; of predictions it is not known */
     double seconds;       /* of all the work, reading included */
 } ups_task_evaluation;
 
@@ -62,10 +71,10 @@ ups_status ups_evaluation_given(const ups_run_config *config, const ups_task *ta
 ups_status ups_evaluation_check(const ups_run_config *config, const ups_tasks *tasks, ups_error *error);
 
 /* `split`: UPS_SPLIT_COUNT stands for ups_task_held_out. Errors: UPS_ERR_ARGUMENT (a split without samples),
- * UPS_ERR_CONFIG (no frame to score), those of reading and of the surrogate, UPS_ERR_CANCELLED. Free with
- * ups_task_evaluation_free. */
+ * UPS_ERR_CONFIG (no frame to score), those of reading, of the surrogate and of predictions.h, UPS_ERR_CANCELLED. Free
+ * with ups_task_evaluation_free. */
 ups_status ups_evaluate_task(const ups_run_config *config, const ups_tasks *tasks, int task, ups_split split,
-                             ups_surrogate *surrogate, ups_task_evaluation *evaluation, ups_error *error);
+                             const ups_evaluated *evaluated, ups_task_evaluation *evaluation, ups_error *error);
 void ups_task_evaluation_free(ups_task_evaluation *evaluation);
 
 /* All of it; numbers that are not finite are null. *json: a new reference. UPS_ERR_MEMORY. */

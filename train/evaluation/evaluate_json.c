@@ -30,7 +30,7 @@ static json_t *horizon_json(const ups_task_evaluation *evaluation, const ups_hor
                   h->steps == 0, "windows", (json_int_t)h->windows, "frames", (json_int_t)h->frames);
     if (h->windows == 0) return json;
     json_t *fields = json_object(), *by_frame = json_object();
-    for (int f = 0; f < UPS_FORECASTS; f++) {
+    for (int f = 0; f < evaluation->forecasts; f++) {
         json_object_set_new(json, ups_forecast_names[f], metrics_json(&h->summary[f]));
         json_t *list = json_array();
         for (int64_t t = 0; t < h->frames; t++) json_array_append_new(list, ups_json_number(h->nrmse_by_frame[f][t]));
@@ -38,7 +38,7 @@ static json_t *horizon_json(const ups_task_evaluation *evaluation, const ups_hor
     }
     for (int64_t c = 0; c < task->geometry.channels; c++) {
         json_t *field = json_object();
-        for (int f = 0; f < UPS_FORECASTS; f++) {
+        for (int f = 0; f < evaluation->forecasts; f++) {
             json_object_set_new(field, ups_forecast_names[f], metrics_json(&h->fields[f][c]));
         }
         json_object_set_new(fields, task->source->channel_names[c], field);
@@ -81,7 +81,7 @@ static ups_status quantiles_json(const ups_task_evaluation *evaluation, int64_t 
 
 static json_t *correlation_json(const ups_task_evaluation *evaluation, int64_t frames) {
     json_t *json = json_object();
-    for (int k = 0; k < UPS_FORECASTS; k++) {
+    for (int k = 0; k < evaluation->forecasts; k++) {
         json_t *list = json_array();
         for (int64_t f = 0; f < frames; f++)
             json_array_append_new(
@@ -97,7 +97,7 @@ static ups_status correlation_times_json(const ups_task_evaluation *evaluation, 
     const int64_t channels = evaluation->task->geometry.channels;
     const double threshold = evaluation->correlation;
     json_object_set_new(json, "threshold", json_real(threshold));
-    for (int k = 0; k < UPS_FORECASTS; k++) {
+    for (int k = 0; k < evaluation->forecasts; k++) {
         json_object_set_new(
             json, ups_forecast_names[k],
             correlation_time_json(ups_rollout_correlation_time(rollout, k, evaluation->solution, threshold)));
@@ -154,6 +154,7 @@ static json_t *spectra_json(const ups_task_evaluation *evaluation) {
             if (!evaluation->solution[c]) continue;
             json_t *field = json_object();
             for (int k = 0; k <= UPS_FORECASTS; k++) {
+                if (k >= evaluation->forecasts && k < UPS_FORECASTS) continue;
                 json_t *list = json_array();
                 for (int64_t shell = 0; shell < shells; shell++)
                     json_array_append_new(list, ups_json_number(ups_rollout_energy(rollout, k, i, c, shell)));
@@ -282,8 +283,10 @@ ups_status ups_task_evaluation_json(const ups_task_evaluation *evaluation, json_
         json_object_set_new(json, "gates", gates);
         if (status == UPS_OK) status = gates_json(evaluation, gates, error);
     }
-    json_object_set_new(json, "latents_per_frame", json_integer((json_int_t)evaluation->latents));
-    json_object_set_new(json, "frame_seconds", ups_json_number(evaluation->frame_seconds));
+    if (evaluation->latents > 0) {
+        json_object_set_new(json, "latents_per_frame", json_integer((json_int_t)evaluation->latents));
+        json_object_set_new(json, "frame_seconds", ups_json_number(evaluation->frame_seconds));
+    }
     json_object_set_new(json, "seconds", json_real(evaluation->seconds));
     if (status != UPS_OK) {
         json_decref(json);
