@@ -7,7 +7,7 @@
 #include "model/devices/devices.h"
 #include "tools/solvers/writer/unfinished.h"
 #include "train/checkpoint.h"
-#include "train/evaluation/paired.h"
+#include "train/evaluation/scores/paired.h"
 #include "train/metrics.h"
 #include "train/run/replace.h"
 #include "train/state.h"

@@ -1,6 +1,6 @@
 /* The gates on whole rollouts, each with predictions that are wrong by a known amount: closed forms, not the code's. */
 #include "tests/model/claims.h"
-#include "train/evaluation/gates.h"
+#include "train/evaluation/scores/gates.h"
 #include <math.h>
 
 enum { TRAJECTORIES = 3, FRAMES = 4, MOST_POINTS = 64, MOST_CHANNELS = 3 };

@@ -2,7 +2,7 @@
  * tests/python/make_metric_golden.py, which runs PDEBench's metric_func on the same arrays (float64). */
 #include "base/random.h"
 #include "tests/model/claims.h"
-#include "train/evaluation/pde_metrics.h"
+#include "train/evaluation/scores/pde_metrics.h"
 #include <math.h>
 
 enum { SEED = 7, INITIAL_STEPS = 1 };

@@ -2,8 +2,8 @@
  * transform by its formula. */
 #include "base/random.h"
 #include "tests/model/claims.h"
-#include "train/evaluation/rollout_scores.h"
-#include "train/evaluation/spectrum.h"
+#include "train/evaluation/scores/rollout_scores.h"
+#include "train/evaluation/scores/spectrum.h"
 #include <math.h>
 
 enum { SEED = 11 };

@@ -6,7 +6,7 @@
 #include "tools/commands/config_mistakes.h"
 #include "tools/report/run_table.h"
 #include "train/evaluation/document.h"
-#include "train/evaluation/paired.h"
+#include "train/evaluation/scores/paired.h"
 #include "train/metrics.h"
 #include "train/run/comparison.h"
 #include <math.h>

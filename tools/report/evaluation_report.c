@@ -5,7 +5,7 @@
 #include "tools/report/line_chart.h"
 #include "tools/report/page.h"
 #include "tools/report/plot.h"
-#include "train/evaluation/forecast.h"
+#include "train/evaluation/scores/forecast.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

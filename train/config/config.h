@@ -266,7 +266,7 @@ typedef struct ups_cache_config {
     double memory_limit; /* GiB that a build may plan for; 0: half of what is free */
 } ups_cache_config;
 
-/* What is judged of whole rollouts (train/evaluation/gates.h). */
+/* What is judged of whole rollouts (train/evaluation/scores/gates.h). */
 enum {
     UPS_GATE_BOUNDED,
     UPS_GATE_CONSERVATION,

@@ -16,11 +16,11 @@
 #define UPS_TRAIN_EVALUATION_EVALUATE_H
 
 #include "base/json.h"
-#include "train/evaluation/forecast.h"
-#include "train/evaluation/gates.h"
-#include "train/evaluation/pde_metrics.h"
 #include "train/evaluation/predictions.h"
-#include "train/evaluation/rollout_scores.h"
+#include "train/evaluation/scores/forecast.h"
+#include "train/evaluation/scores/gates.h"
+#include "train/evaluation/scores/pde_metrics.h"
+#include "train/evaluation/scores/rollout_scores.h"
 #include "train/evaluation/surrogate.h"
 
 /* What is evaluated: a trained surrogate, or predictions of another model. Those go from each trajectory's first start

@@ -4,7 +4,7 @@
 #include "model/nets/blocks.h"
 #include "train/data/trajectories.h"
 #include "train/evaluation/evaluate.h"
-#include "train/evaluation/pde_metrics.h"
+#include "train/evaluation/scores/pde_metrics.h"
 #include "train/networks.h"
 #include <math.h>
 #include <stdio.h>

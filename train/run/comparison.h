@@ -1,5 +1,5 @@
 /* Two runs side by side, for someone who changed one thing: what was changed, and what it did to speed, memory and
- * learning. Errors of their rollouts are train/evaluation/paired.h's. */
+ * learning. Errors of their rollouts are train/evaluation/scores/paired.h's. */
 #ifndef UPS_TRAIN_RUN_COMPARISON_H
 #define UPS_TRAIN_RUN_COMPARISON_H
 

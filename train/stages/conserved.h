@@ -3,7 +3,7 @@
 #define UPS_TRAIN_STAGES_CONSERVED_H
 
 #include "pipeline/source.h"
-#include "train/evaluation/rollout_scores.h"
+#include "train/evaluation/scores/rollout_scores.h"
 
 typedef struct ups_conserved {
     float *kept; /* (dim, dim), the caller's: less the projection onto `directions` orthonormal directions of a token */

@@ -1,4 +1,4 @@
-#include "train/evaluation/gates.h"
+#include "train/evaluation/scores/gates.h"
 
 #include "train/objectives/field.h"
 #include <math.h>

@@ -1,4 +1,4 @@
-#include "train/evaluation/spectrum.h"
+#include "train/evaluation/scores/spectrum.h"
 
 #include <kiss_fftnd.h>
 #include <limits.h>

@@ -1,4 +1,4 @@
-#include "train/evaluation/paired.h"
+#include "train/evaluation/scores/paired.h"
 
 #include "base/hash.h"
 #include "base/random.h"

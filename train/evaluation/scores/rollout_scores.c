@@ -1,6 +1,6 @@
-#include "train/evaluation/rollout_scores.h"
+#include "train/evaluation/scores/rollout_scores.h"
 
-#include "train/evaluation/spectrum.h"
+#include "train/evaluation/scores/spectrum.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

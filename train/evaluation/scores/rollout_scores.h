@@ -18,7 +18,7 @@
 #define UPS_TRAIN_EVALUATION_ROLLOUT_SCORES_H
 
 #include "base/error.h"
-#include "train/evaluation/forecast.h"
+#include "train/evaluation/scores/forecast.h"
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -1,7 +1,7 @@
 /* See pde_metrics.h. Everything is summed in double over trajectories; roots over trajectories are taken when read. The
  * FFT is kissfft's complex one, of the error itself: the transform is linear, and a small error keeps its digits that
  * way. */
-#include "train/evaluation/pde_metrics.h"
+#include "train/evaluation/scores/pde_metrics.h"
 #include <kiss_fftnd.h>
 #include <limits.h>
 #include <math.h>

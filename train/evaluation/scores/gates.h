@@ -24,7 +24,7 @@
 #define UPS_TRAIN_EVALUATION_GATES_H
 
 #include "train/data/tasks.h"
-#include "train/evaluation/rollout_scores.h"
+#include "train/evaluation/scores/rollout_scores.h"
 
 /* Divergence of a truth that counts as incompressible, over its velocity's gradient: what central differences of a
  * sound solution have. The ratio is 1 of a flow without vorticity in a periodic domain. */
