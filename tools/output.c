@@ -21,6 +21,7 @@ static const struct {
 } kinds[] = {
     [UPS_OUTPUT_ROLLOUT] = {"rollout", NULL, 0, 0}, /* an attribute tells */
     [UPS_OUTPUT_EVALUATION] = {"evaluation", EVALUATION_BEGINNING, 0, sizeof EVALUATION_BEGINNING - 1},
+    [UPS_OUTPUT_SCORES] = {"file of predictions' scores", PREDICTIONS_BEGINNING, 0, sizeof PREDICTIONS_BEGINNING - 1},
     [UPS_OUTPUT_PAGE] = {"page", UPS_PAGE_BEGINNING, 0, sizeof UPS_PAGE_BEGINNING - 1},
     [UPS_OUTPUT_PICTURE] = {"picture", UPS_FIGURE_MARK, UPS_FIGURE_MARK_AT, sizeof UPS_FIGURE_MARK - 1},
 };
@@ -73,8 +74,7 @@ static ups_status check_place(const char *path, bool *there, ups_error *error) {
 
 static bool is_own(const char *path, ups_output_kind kind) {
     if (kind == UPS_OUTPUT_ROLLOUT) return is_rollout(path);
-    if (has_bytes(path, kinds[kind].at, kinds[kind].bytes, kinds[kind].length)) return true;
-    return kind == UPS_OUTPUT_EVALUATION && has_bytes(path, 0, PREDICTIONS_BEGINNING, sizeof PREDICTIONS_BEGINNING - 1);
+    return has_bytes(path, kinds[kind].at, kinds[kind].bytes, kinds[kind].length);
 }
 
 ups_status ups_output_check(const char *path, ups_output_kind kind, ups_error *error) {

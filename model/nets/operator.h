@@ -16,7 +16,8 @@
  *
  * s (dim) is the deviation of what a step changes, measured before training and kept as operator.TASK.change, which
  * gets no gradient (of one that has learnt steps of several strides operator.TASK.strideN.change, of the step at hand);
- * output and skip start at zero, so that an untrained operator is persistence. Positions, linear in
+ * output and skip start at zero, so that an untrained operator is persistence; the stage sets skip to the linear map
+ * that comes closest to a step (train/stages/measured/one_step.h). Positions, linear in
  * Fourier features, are told only where a border makes places differ, unless options->positions says otherwise. Time,
  * parameters and task modulate the blocks' norms.
  *

@@ -34,6 +34,7 @@ operator:
   validation_batches: 1
   checkpoint_every: 10
   rollout_steps: {rollout_steps}
+  initial: persistence
   optimizer: {{kind: adamw, ema_decay: 0, learning_rate: 0.003, warmup_steps: 4}}
   losses:
     relative: {{weight: 1}}

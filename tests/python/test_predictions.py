@@ -9,6 +9,7 @@ import shutil
 import h5py
 import numpy as np
 import pytest
+import xarray
 import zarr
 
 from commands import one_sentence
@@ -221,7 +222,7 @@ def test_points_that_lie_anywhere_stand_in_the_order_of_the_file(runs, own):
     assert whole(document)["model"]["nrmse"] == pytest.approx(nrmse(made, truth, -1)[:, 1:].mean(), rel=1e-5)
     with h5py.File(runs.path("points.h5"), "w") as file:  # the layout of the data
         file["points"], file["t"], file["u"] = places[TEST] if own else places, t, made
-    again = scored(runs, config, "--predictions", runs.path("points.h5"), "-o", runs.path("again.json"))
+    again = scored(runs, config, "--predictions", runs.path("points.h5"), "-o", runs.path("again-points.json"))
     assert whole(again)["model"]["nrmse"] == pytest.approx(whole(document)["model"]["nrmse"], rel=1e-6)
 
 
@@ -258,12 +259,86 @@ def test_predictions_that_do_not_fit_are_refused(runs, line, plane):
 
     refused(truth[:3], "3 trajectories are predicted", "has 4")
     refused(truth[:, :5], "5 frames", "predict the 8 behind", "9 in all")
-    refused(truth[..., ::2], "16 points", "32")
-    refused(np.stack([truth, truth], -1), "at least 2 fields", "has 1")
-    refused(np.concatenate([plane[1], plane[1]], -1), "at least 5 fields", "has 4", of=plane[0])
-    refused(plane[1][..., :3], "bad.npy", of=plane[0])
-    refused(truth[0], "bad.npy", "prediction")
+    refused(truth[..., ::2], "32 points, not 16")
+    refused(np.stack([truth, truth], -1), "has 1 field, not 2")
+    refused(np.concatenate([plane[1], plane[1]], -1), "has 4 fields, not 8", of=plane[0])
+    refused(plane[1][..., :3], "has 4 fields, not 3", of=plane[0])
+    refused(plane[1][..., 0], re.escape("(4, 5, 16, 16)"), re.escape("(trajectory, time, grid, grid, field)"), of=plane[0])
+    refused(truth[0], re.escape("(9, 32)"))
+    refused(truth.astype("c8"), "no real number")
     refused(np.array(["text"]), "bad.npy")
+    refused(truth[:0], "bad.npy")
+
+
+def test_each_of_several_files_is_looked_at(runs, plane):
+    config, truth = plane
+    whole, more = saved(runs, "first.npy", truth[:2]), saved(runs, "second.npy", np.concatenate([truth[2:], truth[2:, ..., :1]], -1))
+    one_sentence(runs.run("eval", config, "--predictions", whole, "--predictions", more), "second.npy", "4 fields, not 5")
+    one_sentence(runs.run("eval", config, "--predictions", whole, "--predictions", runs.path("third.npy")), "third.npy")
+
+
+def test_samples_of_a_file_that_differ_are_refused(runs):
+    """Groups of one file, which each say their own shape."""
+    runs.generate("diffreact2d", "groups.h5", SAMPLES, "-r", "16", "--steps", "6")
+    config = runs.config("groups", CONFIG, file="groups.h5", more="")
+    for shape, what in (((6, 40, 40, 2), "grid"), ((6, 8, 32, 2), "grid"), ((4, 16, 16, 2), "number of frames"), ((12, 16, 16, 2), "number of frames")):
+        with h5py.File(os.path.join(runs.data, "groups.h5")) as data, h5py.File(runs.path("odd.h5"), "w") as file:
+            for i in range(4):
+                data.copy(f"{16 + i:04d}", file, f"{i:04d}")
+            group = file["0002"]
+            del group["data"], group["grid"]
+            group["data"] = np.zeros(shape, "f4")
+            for name, points in zip(("t", "x", "y"), shape):
+                group[f"grid/{name}"] = np.linspace(0, 1, points)
+        one_sentence(runs.run("eval", config, "--predictions", runs.path("odd.h5")), "odd.h5", "0002", what)
+
+
+def test_an_array_called_prediction_is_meant_before_all_else(runs, line):
+    """Beside the truth, in a copy of the data."""
+    config, truth = line
+    made = noisy(truth, seed=12)
+    with h5py.File(os.path.join(runs.data, "advection.h5")) as data, h5py.File(runs.path("beside.h5"), "w") as file:
+        file["tensor"], file["prediction"] = truth, made
+        for name in ("x-coordinate", "t-coordinate"):
+            file[name] = data[name][:]
+    found = scored(runs, config, "--predictions", runs.path("beside.h5"))
+    assert whole(found)["model"]["nrmse"] == pytest.approx(nrmse(made, truth, -1)[:, 1:].mean(), rel=1e-6)
+
+
+def test_a_layout_of_the_tasks_own(runs):
+    """Axes in another order, a scale: arrays named `prediction` and .npy files are as documented, other files as the layout says."""
+    rng = np.random.default_rng(13)
+    stored = rng.random((9, SAMPLES, 2, 12, 16)).astype("f4")  # time, sample, channel, y, x
+    with h5py.File(os.path.join(runs.data, "own.h5"), "w") as file:
+        file["it"] = stored
+    layout = ", layout: {{fields: {{a: {{channel: 0, scale: 0.5}}, b: {{channel: 1, scale: 0.5}}}}, axes: [time, sample, channel, y, x], array: /it}}"
+    config = runs.config("own", CONFIG, file="own.h5", more=layout.format())
+    truth = 0.5 * np.moveaxis(stored[:, TEST], (1, 0, 3, 4, 2), (0, 1, 2, 3, 4))  # trajectory, time, y, x, field
+    made = noisy(truth, seed=14)
+    wanted = nrmse(made, truth, (2, 3))[:, 1:].mean()
+    with h5py.File(runs.path("as-data.h5"), "w") as file:
+        file["it"] = 2 * np.moveaxis(made, (0, 1, 2, 3, 4), (1, 0, 3, 4, 2))
+    with h5py.File(runs.path("named-prediction.h5"), "w") as file:
+        file["prediction"] = made
+    for path in (saved(runs, "documented.npy", made), runs.path("named-prediction.h5"), runs.path("as-data.h5")):
+        assert whole(scored(runs, config, "--predictions", path))["model"]["nrmse"] == pytest.approx(wanted, rel=1e-5), path
+
+
+def test_fields_and_axes_that_go_by_other_names_are_not_taken_by_their_order(runs):
+    rng = np.random.default_rng(15)
+    values = {name: rng.random((SAMPLES, 6, 8, 8)).astype("f4") for name in ("u", "v")}
+
+    def write(path, which, order=("lat", "lon"), names=("u", "v")):
+        xarray.Dataset({name: (("sample", "time", *order), values[of][which]) for name, of in zip(names, ("u", "v"))},
+                       {"time": np.arange(6.0), "lat": np.arange(8.0), "lon": np.arange(8.0)}).to_netcdf(path, engine="netcdf4")
+    write(os.path.join(runs.data, "named.nc"), slice(None))
+    config = runs.config("netcdf", CONFIG, file="named.nc", more="")
+    write(runs.path("right.nc"), TEST)
+    assert whole(scored(runs, config, "--predictions", runs.path("right.nc")))["model"]["nrmse"] == 0
+    write(runs.path("turned.nc"), TEST, order=("lon", "lat"))
+    one_sentence(runs.run("eval", config, "--predictions", runs.path("turned.nc")), "turned.nc", "first axis is lon")
+    write(runs.path("renamed.nc"), TEST, names=("w", "u"))
+    one_sentence(runs.run("eval", config, "--predictions", runs.path("renamed.nc")), "renamed.nc", "v is not among them")
 
 
 def test_files_that_are_no_predictions_are_refused(runs, line):
@@ -302,3 +377,41 @@ def test_the_files_of_a_task_are_not_changed(runs, line):
     done = runs.run("eval", config, "--predictions", runs.path("copy.h5"))  # all samples, not those of the split alone
     one_sentence(done, "20 trajectories are predicted")
     assert open(os.path.join(runs.data, "advection.h5"), "rb").read() == before
+
+
+def test_points_that_lie_elsewhere_are_refused(runs):
+    rng = np.random.default_rng(16)
+    places, t = rng.random((40, 2)), np.linspace(0, 1, 5)
+    u = rng.random((SAMPLES, 5, 40)).astype("f4")
+    with h5py.File(os.path.join(runs.data, "fixed.h5"), "w") as file:
+        file["points"], file["t"], file["u"] = places, t, u
+    config = runs.config("fixed", CONFIG, file="fixed.h5", more="")
+    order = rng.permutation(40)
+    with h5py.File(runs.path("permuted.h5"), "w") as file:
+        file["points"], file["t"], file["u"] = places[order], t, u[TEST][..., order]
+    one_sentence(runs.run("eval", config, "--predictions", runs.path("permuted.h5")), "permuted.h5", "in the same order")
+    one_sentence(runs.run("eval", config, "--predictions", saved(runs, "more.npy", np.repeat(u[TEST], 2, -1))), "80 points", "has 40")
+
+
+def test_a_field_that_begins_otherwise_is_warned_of_beside_larger_ones(runs, plane):
+    config, truth = plane
+    turned = truth.copy()
+    turned[..., 2] = truth[::-1, ..., 2]
+    done = runs.run("eval", config, "--predictions", saved(runs, "one-turned.npy", turned))
+    assert done.returncode == 0 and re.search("begins otherwise than .*: Vx of its given frame", done.stderr)
+    turned[..., 2] = np.nan
+    assert "Vx of its given frame is not finite" in runs.run("eval", config, "--predictions", saved(runs, "one-nan.npy", turned)).stderr
+
+
+def test_nothing_of_a_run_is_replaced(runs, trained):
+    own = json.loads(runs.must("eval", trained, "--json").stdout)
+    kept = runs.path("trained", "evaluation.json")
+    runs.must("rollout", trained, "-n", "100", "-o", runs.path("trained", "evaluation.h5"), "--task", "advection")
+    done = runs.run("eval", trained, "--predictions", "advection=" + runs.path("trained", "evaluation.h5"))
+    one_sentence(done, "evaluation.json", "name another file")
+    assert json.loads(open(kept).read()) == own
+    one_sentence(runs.run("eval", trained, "--predictions", "advection=x.h5", "--stride", "2"), "--stride", "tasks")
+    missing = runs.run("eval", trained, "--predictions", "advection=" + runs.path("trained", "evaluation.h5"), "--predictions", "darcy=absent.h5",
+                       "-o", runs.path("both.json"))
+    one_sentence(missing, "absent.h5")
+    assert "nRMSE" not in missing.stdout  # all are opened first

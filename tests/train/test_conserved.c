@@ -2,7 +2,7 @@
  * others. */
 #include "base/half.h"
 #include "tests/model/claims.h"
-#include "train/stages/conserved.h"
+#include "train/stages/measured/conserved.h"
 
 #include <math.h>
 #include <string.h>

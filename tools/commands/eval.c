@@ -427,6 +427,12 @@ static ups_status settle_predictions(eval_request *request, ups_error *error) {
     if (request->checkpoint)
         return ups_fail(error, UPS_ERR_ARGUMENT,
                         "--checkpoint and --predictions: either models are evaluated or what others predicted");
+    if (request->stride > 0)
+        return ups_fail(
+            error, UPS_ERR_ARGUMENT,
+            "--stride is of strides that an operator has learnt; of predictions say what theirs is by --set "
+            "'tasks[0].stride=%lld'",
+            (long long)request->stride);
     for (int64_t i = 0; i < request->predicted_count; i++)
         if (request->output) UPS_TRY(ups_output_is_no_input(request->output, &request->predicted[i].path, 1, error));
     if (request->output) return UPS_OK;
@@ -448,7 +454,8 @@ static ups_status evaluate(ups_session *session, const eval_request *request, in
                                            .predicted_count = request->predicted_count,
                                            .show = request->json ? NULL : show};
     json_t *document;
-    if (request->output) UPS_TRY(ups_output_check(request->output, UPS_OUTPUT_EVALUATION, error));
+    const ups_output_kind kind = request->predicted_count > 0 ? UPS_OUTPUT_SCORES : UPS_OUTPUT_EVALUATION;
+    if (request->output) UPS_TRY(ups_output_check(request->output, kind, error));
     if (request->html && request->output && strcmp(request->html, request->output) == 0)
         return ups_fail(error, UPS_ERR_ARGUMENT,
                         "%s: --output and --html name one file; the page would replace the scores", request->html);

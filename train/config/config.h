@@ -244,6 +244,8 @@ typedef struct ups_field_names {
 #define UPS_MAX_CURRICULUM 7 /* lengths of rollouts before the last */
 /* What training changes windows by. */
 typedef enum ups_augment { UPS_AUGMENT_NONE, UPS_AUGMENT_SHIFT } ups_augment;
+/* What an operator on a grid of tokens begins as. */
+typedef enum ups_initial { UPS_INITIAL_LINEAR, UPS_INITIAL_PERSISTENCE } ups_initial;
 typedef struct ups_operator_stage_config {
     ups_training_config training;
     int64_t rollout_steps;       /* applications */
@@ -253,6 +255,7 @@ typedef struct ups_operator_stage_config {
     double short_history; /* share of windows that know fewer frames than the operator reads */
     double noise;         /* deviation of what is added to the first state, over what a step changes; 0: none */
     ups_augment augment;
+    ups_initial initial;
     ups_field_names conservation, positivity, divergence, boundary;
 } ups_operator_stage_config;
 

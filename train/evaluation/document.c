@@ -139,30 +139,43 @@ static ups_status check_predicted(const ups_tasks *tasks, const ups_evaluation_r
     return UPS_OK;
 }
 
-static ups_status evaluate_predicted(const ups_session *session, int task, const ups_evaluation_request *request,
-                                     json_t *document, ups_error *error) {
-    const ups_task *of = &session->tasks->task[task];
+/* The predictions of a task: NULL where there are none. They are told in the document. */
+static ups_status open_predicted(const ups_task *task, const ups_evaluation_request *request, json_t *told,
+                                 ups_predictions **predictions, ups_error *error) {
     const char **files = calloc((size_t)request->predicted_count, sizeof *files);
-    ups_evaluated evaluated = {0};
     int64_t count = 0;
     char hash[33];
+    *predictions = NULL;
     if (!files) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     for (int64_t i = 0; i < request->predicted_count; i++)
-        if (is_of(&request->predicted[i], of)) files[count++] = request->predicted[i].path;
-    ups_status status = UPS_OK;
-    if (count > 0) {
-        status = ups_predictions_open(of, files, count, &evaluated.predictions, error);
-        if (status == UPS_OK) status = ups_predictions_hash(evaluated.predictions, hash, error);
-        if (status == UPS_OK) status = evaluate_task(session, task, &evaluated, request, document, error);
-        ups_predictions_close(evaluated.predictions);
-    }
+        if (is_of(&request->predicted[i], task)) files[count++] = request->predicted[i].path;
+    ups_status status = count > 0 ? ups_predictions_open(task, files, count, predictions, error) : UPS_OK;
+    if (status == UPS_OK && count > 0) status = ups_predictions_hash(*predictions, hash, error);
     if (status == UPS_OK && count > 0) {
         json_t *list = json_array();
         for (int64_t i = 0; i < count; i++) json_array_append_new(list, ups_json_printable(files[i]));
-        json_array_append_new(json_object_get(document, "predictions"),
-                              json_pack("{s:s, s:o, s:s}", "task", of->name, "files", list, "xxh3", hash));
+        json_array_append_new(told, json_pack("{s:s, s:o, s:s}", "task", task->name, "files", list, "xxh3", hash));
     }
     free(files);
+    return status;
+}
+
+/* All files are opened before the first one is evaluated. */
+static ups_status evaluate_predicted(const ups_session *session, const ups_evaluation_request *request,
+                                     json_t *document, ups_error *error) {
+    const ups_tasks *tasks = session->tasks;
+    ups_predictions **predictions = calloc((size_t)tasks->count, sizeof *predictions);
+    if (!predictions) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    ups_status status = UPS_OK;
+    for (int t = 0; t < tasks->count && status == UPS_OK; t++)
+        status =
+            open_predicted(&tasks->task[t], request, json_object_get(document, "predictions"), &predictions[t], error);
+    for (int t = 0; t < tasks->count && status == UPS_OK; t++) {
+        const ups_evaluated evaluated = {.predictions = predictions[t]};
+        if (predictions[t]) status = evaluate_task(session, t, &evaluated, request, document, error);
+    }
+    for (int t = 0; t < tasks->count; t++) ups_predictions_close(predictions[t]);
+    free(predictions);
     return status;
 }
 
@@ -177,8 +190,7 @@ static ups_status make_of_predictions(const ups_session *session, const ups_eval
     json_object_set_new(document, "command", json_pack("{s:s}", "config", config));
     json_object_set_new(document, "machine", ups_machine_describe(session->device));
     free(config);
-    for (int t = 0; t < session->tasks->count; t++) UPS_TRY(evaluate_predicted(session, t, request, document, error));
-    return UPS_OK;
+    return evaluate_predicted(session, request, document, error);
 }
 
 /* ---- either ----------------------------------------------------------------------------------------------------- */

@@ -477,23 +477,38 @@ static void put_points_first(evaluator *e) {
     }
 }
 
+/* How far a field of a frame is from the truth's, over how much that varies in space; infinite where it is not finite.
+ */
+static double distance(const evaluator *e, const float *frame, const float *truth, int64_t channel) {
+    double difference = 0, mean = 0, size = 0;
+    for (int64_t p = 0; p < e->points; p++) mean += (double)truth[p * e->channels + channel] / (double)e->points;
+    for (int64_t p = 0; p < e->points; p++) {
+        const double u = truth[p * e->channels + channel], apart = frame[p * e->channels + channel] - u;
+        difference += apart * apart;
+        size += (u - mean) * (u - mean);
+    }
+    if (!isfinite(difference)) return INFINITY;
+    if (size < 1e-12 * mean * mean * (double)e->points) size = mean * mean * (double)e->points; /* a constant */
+    return size > 0 ? sqrt(difference / size) : 0;
+}
+
 /* Warns, once, of predictions whose last given frame is another than that of their trajectory: samples in another
- * order. Half of its size is more than an autoencoder's error, and less than what two random fields differ by. */
+ * order. Half of what a field varies by is more than an autoencoder's error, and less than what two of them differ
+ * by. */
 static void check_given(evaluator *e, int64_t i, const float *given) {
     const float *truth = e->fields + (i * e->frames + start_frame(e, 0)) * e->elements;
-    double difference = 0, size = 0;
-    for (int64_t k = 0; k < e->elements; k++) {
-        const double apart = (double)given[k] - truth[k];
-        difference += apart * apart;
-        size += (double)truth[k] * truth[k];
+    for (int64_t c = 0; c < e->channels && !e->strange; c++) {
+        const double far = distance(e, given, truth, c);
+        if (far <= 0.5) continue;
+        e->strange = true;
+        char by[64] = "is not finite";
+        if (isfinite(far)) snprintf(by, sizeof by, "is off by %.3g times what that varies by", far);
+        ups_log(UPS_LOG_WARNING,
+                "%s begins otherwise than %s of task %s, which it is held against: %s of its given frame %s. Do "
+                "predictions stand in the order of the task's files, in physical units?",
+                ups_predictions_name(e->predictions, e->positions[i]), e->samples[i].name, e->task->name,
+                e->task->source->channel_names[c], by);
     }
-    if (e->strange || difference <= 0.25 * size) return;
-    e->strange = true;
-    ups_log(UPS_LOG_WARNING,
-            "%s begins otherwise than %s of task %s, which it is held against: its given frame is %.0f %% off. Do "
-            "predictions stand in the order of the task's files, in physical units?",
-            ups_predictions_name(e->predictions, e->positions[i]), e->samples[i].name, e->task->name,
-            100 * sqrt(difference / size));
 }
 
 /* Predictions from files, in the place of what is rolled out and decoded. */

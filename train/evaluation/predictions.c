@@ -2,10 +2,12 @@
 
 #include "base/arena.h"
 #include "cache/store/fingerprint.h"
+#include "pipeline/arrays/arrays.h"
 #include "pipeline/convert.h"
 #include "pipeline/layouts/layouts.h"
 #include "pipeline/layouts/mapping.h"
 #include "train/data/splits.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,119 +30,192 @@ struct ups_predictions {
 
 /* ---- opening ---------------------------------------------------------------------------------------------------- */
 
-/* The layout of one array, as YAML. */
-static void array_layout(const ups_task *task, int64_t channels, bool with_channel, char *text, size_t size) {
-    static const char *const names[UPS_MAX_GRID_DIMS] = {"x", "y", "z"};
-    size_t length = (size_t)snprintf(text, size, "{fields: {");
-    for (int64_t c = 0; c < channels && length < size; c++) {
-        const char *separator = c > 0 ? ", " : "";
-        length +=
-            (size_t)(with_channel
-                         ? snprintf(text + length, size - length, "%sf%lld: {array: /prediction, channel: %lld}",
-                                    separator, (long long)c, (long long)c)
-                         : snprintf(text + length, size - length, "%sf%lld: /prediction", separator, (long long)c));
-    }
-    if (length < size) length += (size_t)snprintf(text + length, size - length, "}, axes: [sample, time");
-    for (int a = 0; a < task->geometry.dims && length < size; a++)
-        length += (size_t)snprintf(text + length, size - length, ", %s", names[a]);
-    if (length < size) snprintf(text + length, size - length, "%s]}", with_channel ? ", channel" : "");
-}
-
 typedef struct opening {
+    const ups_task *task;
     const char *const *files;
     int64_t count;
 } opening;
 
-static ups_status open_mapped(const opening *wanted, ups_status read, const ups_mapping *mapping, ups_source **source,
-                              ups_error *error) {
-    const ups_layout_options options = {.mapping = mapping, .points_as_stored = true};
-    return read == UPS_OK ? ups_layout_open_many(wanted->files, wanted->count, &options, source, error) : read;
+/* What an array of predictions is to be, for messages: "(trajectory, time, x, y, field)". */
+static void describe_axes(const ups_task *task, char text[96]) {
+    const char *grid = task->geometry.dims == 1 ? "grid" : task->geometry.dims == 2 ? "grid, grid" : "grid, grid, grid";
+    snprintf(text, 96, "(trajectory, time, %s%s)", task->geometry.points ? "point" : grid,
+             task->geometry.channels > 1 ? ", field" : "");
 }
 
-/* As the task's own layout has them. */
-static ups_status open_as_task(const ups_task *task, const opening *wanted, ups_source **source, ups_error *error) {
+static ups_status check_array(const ups_task *task, const char *file, const ups_array_outline *array,
+                              ups_error *error) {
+    const ups_sample *geometry = &task->geometry;
+    const int dims = geometry->dims, rank = array->rank;
+    char shape[160], axes[96];
+    int length = snprintf(shape, sizeof shape, "(");
+    for (int a = 0; a < rank && length < (int)sizeof shape; a++)
+        length += snprintf(shape + length, sizeof shape - (size_t)length, "%s%lld", a ? ", " : "",
+                           (long long)array->shape[a]);
+    describe_axes(task, axes);
+    if (!array->numeric)
+        return ups_fail(error, UPS_ERR_FORMAT, "%s: its array is of type %s, which is no real number", file,
+                        array->type);
+    if (rank != dims + 3 && !(rank == dims + 2 && geometry->channels == 1))
+        return ups_fail(error, UPS_ERR_FORMAT, "%s: the shape is %s); predictions of task %s are %s", file, shape,
+                        task->name, axes);
+    for (int a = 0; a < dims; a++) {
+        if (geometry->points || array->shape[2 + a] == geometry->grid[a]) continue; /* points are counted later */
+        return ups_fail(
+            error, UPS_ERR_FORMAT,
+            "%s: the shape is %s), %s; along grid axis %d task %s has %lld points, not %lld: predict on its "
+            "grid",
+            file, shape, axes, a + 1, task->name, (long long)geometry->grid[a], (long long)array->shape[2 + a]);
+    }
+    if (rank == dims + 2 || array->shape[dims + 2] == geometry->channels) return UPS_OK;
+    return ups_fail(error, UPS_ERR_FORMAT,
+                    "%s: the shape is %s), %s; task %s has %lld field%s, not %lld: all are needed, in the order of the "
+                    "data, those that never change among them",
+                    file, shape, axes, task->name, (long long)geometry->channels, geometry->channels == 1 ? "" : "s",
+                    (long long)array->shape[dims + 2]);
+}
+
+/* The array `prediction` of a file, or the only one of what names none; *rank 0: there is none. */
+static ups_status find_array(const ups_task *task, const char *file, int *rank, ups_error *error) {
+    const char *format = NULL;
+    const bool foreign = ups_arrays_are_foreign(file, &format);
     ups_arena *arena = ups_arena_create(0);
+    ups_arrays *arrays = NULL;
+    const ups_array_outline *outlines = NULL;
+    int64_t count = 0;
+    *rank = 0;
     if (!arena) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-    ups_mapping mapping;
-    ups_status status = ups_mapping_read(&task->config->layout, "layout", arena, &mapping, error);
-    status = open_mapped(wanted, status, &mapping, source, error);
+    ups_file_list list = {.arena = arena};
+    ups_error why;
+    ups_status status = ups_arrays_open(file, NULL, false, &list, &arrays, &why);
+    if (status == UPS_OK) status = ups_arrays_list(arrays, arena, &outlines, &count, &why);
+    /* Other files may be what only the library of their format lists, or have too many arrays: their layout tells. */
+    if (status != UPS_OK) status = foreign ? ups_fail(error, status, "%s", why.message) : UPS_OK;
+    const bool nameless =
+        status == UPS_OK && count == 1 && foreign && (strcmp(format, "NPY") == 0 || outlines[0].name[0] == '\0');
+    for (int64_t i = 0; i < count && status == UPS_OK; i++) {
+        if (!nameless && strcmp(outlines[i].name, "prediction") != 0) continue;
+        *rank = outlines[i].rank;
+        status = check_array(task, file, &outlines[i], error);
+    }
+    ups_arrays_close(arrays);
     ups_arena_destroy(arena);
     return status;
 }
 
-/* As one array of so many fields, along an axis of theirs or not. */
-static ups_status open_array_of(const ups_task *task, int64_t channels, bool with_channel, const opening *wanted,
-                                ups_source **source) {
-    const size_t size = 128 + (size_t)channels * 96;
+/* The layout of an array of predictions, as YAML. */
+static void write_layout(const ups_task *task, bool with_channel, char *text, size_t size) {
+    size_t length = (size_t)snprintf(text, size, "{fields: {");
+    for (int64_t c = 0; c < task->geometry.channels && length < size; c++) {
+        length += (size_t)snprintf(text + length, size - length, "%sf%lld: ", c > 0 ? ", " : "", (long long)c);
+        if (length < size && with_channel)
+            length +=
+                (size_t)snprintf(text + length, size - length, "{array: /prediction, channel: %lld}", (long long)c);
+        else if (length < size)
+            length += (size_t)snprintf(text + length, size - length, "/prediction");
+    }
+    if (length < size) length += (size_t)snprintf(text + length, size - length, "}, axes: [sample, time");
+    for (int a = 0; a < task->geometry.dims && length < size; a++)
+        length += (size_t)snprintf(text + length, size - length, ", grid_%d", a); /* which no data call theirs */
+    if (length < size) snprintf(text + length, size - length, "%s]}", with_channel ? ", channel" : "");
+}
+
+/* Of points that lie anywhere in the order of the file. */
+static ups_status open_mapped(const opening *o, ups_status read, const ups_mapping *mapping, ups_source **source,
+                              ups_error *error) {
+    const ups_layout_options options = {.mapping = mapping, .points_as_stored = true};
+    return read == UPS_OK ? ups_layout_open_many(o->files, o->count, &options, source, error) : read;
+}
+
+static ups_status open_array(const opening *o, bool with_channel, ups_source **source, ups_error *error) {
+    const size_t size = 128 + (size_t)o->task->geometry.channels * 96;
     ups_arena *arena = ups_arena_create(0);
     char *text = malloc(size);
-    ups_status status = arena && text ? UPS_OK : UPS_ERR_MEMORY;
+    ups_status status = arena && text ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     if (status == UPS_OK) {
         ups_mapping mapping;
-        ups_error unused;
-        array_layout(task, channels, with_channel, text, size);
-        status = ups_mapping_parse("predictions", text, arena, &mapping, &unused);
-        status = open_mapped(wanted, status, &mapping, source, &unused);
+        write_layout(o->task, with_channel, text, size);
+        status = ups_mapping_parse("predictions", text, arena, &mapping, error);
+        status = open_mapped(o, status, &mapping, source, error);
     }
     free(text);
     ups_arena_destroy(arena);
     return status;
 }
 
-static ups_status open_array(const ups_task *task, const opening *wanted, ups_source **source) {
-    const int64_t channels = task->geometry.channels;
-    ups_source *more;
-    if (channels == 1 && open_array_of(task, 1, false, wanted, source) == UPS_OK) return UPS_OK;
-    UPS_TRY(open_array_of(task, channels, true, wanted, source));
-    if (open_array_of(task, channels + 1, true, wanted, &more) != UPS_OK) return UPS_OK;
-    ups_source_close(*source); /* of which the last would be left out */
-    *source = more;
-    return UPS_OK;
+/* As the task's own layout has them. */
+static ups_status open_as_task(const opening *o, ups_source **source, ups_error *error) {
+    ups_arena *arena = ups_arena_create(0);
+    if (!arena) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    ups_mapping mapping;
+    ups_status status = ups_mapping_read(&o->task->config->layout, "layout", arena, &mapping, error);
+    status = open_mapped(o, status, &mapping, source, error);
+    ups_arena_destroy(arena);
+    return status;
 }
 
-/* Whether another reading of the same files may fare better. */
-static bool is_another_layout(ups_status status) {
-    return status == UPS_ERR_FORMAT || status == UPS_ERR_CONFIG || status == UPS_ERR_UNSUPPORTED;
-}
-
-static ups_status open_files(const ups_task *task, const opening *wanted, ups_source **source, ups_error *error) {
-    const ups_layout_options recognised = {.points_as_stored = true};
-    ups_error why;
-    ups_status status = UPS_ERR_FORMAT;
-    if (ups_mapping_is_given(&task->config->layout)) status = open_as_task(task, wanted, source, &why);
-    if (is_another_layout(status))
-        status = ups_layout_open_many(wanted->files, wanted->count, &recognised, source, &why);
-    if (status != UPS_OK && open_array(task, wanted, source) == UPS_OK) status = UPS_OK;
+/* As the task's layout, or as what is recognised: rollouts of any task are written as PDEBench's files. */
+static ups_status open_as_data(const opening *o, ups_source **source, ups_error *error) {
+    const bool own = ups_mapping_is_given(&o->task->config->layout);
+    ups_error first, second;
+    char axes[96];
+    ups_status status = own ? open_as_task(o, source, &first) : UPS_ERR_FORMAT;
+    if (status != UPS_OK) {
+        const ups_status other = open_mapped(o, UPS_OK, NULL, source, &second);
+        if (other == UPS_OK || !own) status = other;
+    }
     if (status == UPS_OK) return UPS_OK;
-    if (!is_another_layout(status)) return ups_fail(error, status, "%s", why.message);
+    if (status != UPS_ERR_FORMAT && status != UPS_ERR_CONFIG && status != UPS_ERR_UNSUPPORTED)
+        return ups_fail(error, status, "%s", own ? first.message : second.message);
+    describe_axes(o->task, axes);
     return ups_fail(
         error, status,
-        "%s: no predictions of task %s can be read from it. It may have the layout of the task's data, or an "
-        "array `prediction` (an .npy file has one array) of the axes (trajectory, time, grid…, field)",
-        wanted->files[0], task->name);
+        "%s. Predictions of task %s are an array `prediction` %s, in a file that names arrays or in an .npy, "
+        "or have the layout of its data",
+        own ? first.message : second.message, o->task->name, axes);
+}
+
+static ups_status open_files(const opening *o, ups_source **source, ups_error *error) {
+    int rank = 0;
+    for (int64_t i = 0; i < o->count; i++) {
+        int another;
+        UPS_TRY(find_array(o->task, o->files[i], &another, error));
+        if (i > 0 && another != rank)
+            return ups_fail(error, UPS_ERR_FORMAT,
+                            "%s holds predictions in another form than %s; files of one task are alike", o->files[i],
+                            o->files[0]);
+        rank = another;
+    }
+    if (rank > 0) return open_array(o, rank == o->task->geometry.dims + 3, source, error);
+    return open_as_data(o, source, error);
 }
 
 /* The files' channel of each of the task's: by name where they have all names, else the same number in the same order.
  */
 static ups_status match_channels(ups_predictions *p, const char *file, ups_error *error) {
     const ups_source *task = p->task->source, *source = p->source;
-    int64_t named = 0;
+    int64_t named = 0, missing = 0;
     for (int64_t c = 0; c < p->channels; c++) {
-        p->channel[c] = c;
+        const int64_t before = named;
         for (int64_t k = 0; k < source->channels && source->channel_names; k++) {
             if (strcmp(task->channel_names[c], source->channel_names[k]) != 0) continue;
             p->channel[c] = k;
             named++;
             break;
         }
+        if (named == before) missing = c;
     }
     if (named == p->channels) return UPS_OK;
     if (source->channels != p->channels)
         return ups_fail(error, UPS_ERR_FORMAT,
-                        "%s has %s%lld field%s, task %s has %lld; all are needed, in the order of the data, those that "
+                        "%s has %lld field%s, task %s has %lld; all are needed, in the order of the data, those that "
                         "never change among them",
-                        file, source->channels > p->channels ? "at least " : "", (long long)source->channels,
-                        source->channels == 1 ? "" : "s", p->task->name, (long long)p->channels);
+                        file, (long long)source->channels, source->channels == 1 ? "" : "s", p->task->name,
+                        (long long)p->channels);
+    if (named > 0)
+        return ups_fail(error, UPS_ERR_FORMAT,
+                        "%s: of the fields of task %s it has only some by their names; %s is not among them", file,
+                        p->task->name, task->channel_names[missing]);
     for (int64_t c = 0; c < p->channels; c++) p->channel[c] = c;
     return UPS_OK;
 }
@@ -151,16 +226,49 @@ static void describe_grid(const ups_sample *sample, char text[64]) {
         length += snprintf(text + length, 64 - (size_t)length, " x %lld", (long long)sample->grid[a]);
 }
 
-static ups_status check_grid(const ups_predictions *p, const char *file, ups_error *error) {
-    const ups_sample *a = &p->geometry, *b = &p->task->geometry;
+/* Axes that the file calls by the task's names stand in the task's order. */
+static bool has_turned_axes(const ups_sample *a, const ups_sample *b) {
+    for (int i = 0; i < a->dims; i++) {
+        for (int k = 0; k < b->dims; k++) {
+            if (k != i && a->axis_names[i] && b->axis_names[i] && b->axis_names[k] &&
+                strcmp(a->axis_names[i], b->axis_names[i]) != 0 && strcmp(a->axis_names[i], b->axis_names[k]) == 0)
+                return true;
+        }
+    }
+    return false;
+}
+
+static bool same_grid(const ups_sample *a, const ups_sample *b) {
     bool same = a->dims == b->dims;
     for (int k = 0; k < UPS_MAX_GRID_DIMS && same; k++) same = a->grid[k] == b->grid[k];
-    if (same || b->points) return UPS_OK; /* points are counted sample by sample */
+    return same;
+}
+
+/* The grid of the first sample is the task's, and all have that, and as many frames. */
+static ups_status check_samples(const ups_predictions *p, ups_error *error) {
+    const ups_sample *task = &p->task->geometry;
     char had[64], wanted[64];
-    describe_grid(a, had);
-    describe_grid(b, wanted);
-    return ups_fail(error, UPS_ERR_FORMAT, "%s: its grid has %s points, that of task %s %s; predict on that grid", file,
-                    had, p->task->name, wanted);
+    for (int64_t i = 0; i < p->source->count; i++) {
+        ups_sample sample;
+        UPS_TRY(ups_source_describe(p->source, i, &sample, error));
+        const char *file = p->source->files[ups_sample_file(p->source, i)];
+        if (!same_grid(&sample, &p->geometry) || sample.times != p->geometry.times)
+            return ups_fail(error, UPS_ERR_FORMAT, "%s: sample %s has another %s than sample %s; all are alike", file,
+                            sample.name, sample.times != p->geometry.times ? "number of frames" : "grid",
+                            p->geometry.name);
+        if (task->points) continue; /* which are counted one by one */
+        describe_grid(&sample, had);
+        describe_grid(task, wanted);
+        if (!same_grid(&sample, task))
+            return ups_fail(error, UPS_ERR_FORMAT,
+                            "%s: its grid has %s points, that of task %s %s; predict on that grid", file, had,
+                            p->task->name, wanted);
+        if (has_turned_axes(&sample, task))
+            return ups_fail(error, UPS_ERR_FORMAT,
+                            "%s: its grid's first axis is %s, that of task %s is %s; turn the axes", file,
+                            sample.axis_names[0], p->task->name, task->axis_names[0]);
+    }
+    return UPS_OK;
 }
 
 ups_status ups_predictions_open(const ups_task *task, const char *const *files, int64_t count,
@@ -171,11 +279,11 @@ ups_status ups_predictions_open(const ups_task *task, const char *const *files, 
     p->task = task;
     p->channels = task->geometry.channels;
     p->channel = calloc((size_t)p->channels, sizeof *p->channel);
-    const opening wanted = {files, count};
+    const opening wanted = {task, files, count};
     ups_status status =
-        p->channel ? open_files(task, &wanted, &p->source, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+        p->channel ? open_files(&wanted, &p->source, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     if (status == UPS_OK) status = ups_source_describe(p->source, 0, &p->geometry, error);
-    if (status == UPS_OK) status = check_grid(p, files[0], error);
+    if (status == UPS_OK) status = check_samples(p, error);
     if (status == UPS_OK) status = match_channels(p, files[0], error);
     if (status == UPS_OK) {
         p->points = ups_sample_frame_elements(&p->geometry) / p->geometry.channels;
@@ -224,7 +332,7 @@ ups_status ups_predictions_match(ups_predictions *p, int64_t given, int64_t step
                         "(evaluation.max_samples); predict each, in the order of the task's files",
                         file, (long long)p->source->count, (long long)have, (long long)chosen);
     const size_t elements = (size_t)(p->points * p->geometry.channels);
-    p->stored = malloc((size_t)times * elements * ups_dtype_size(p->geometry.dtype) + 1);
+    p->stored = malloc((size_t)times * elements * sizeof(double) + 1); /* the widest that there are */
     p->values = malloc(((size_t)times * elements + 1) * sizeof *p->values);
     p->reordered = malloc(((size_t)(p->points * p->channels) + 1) * sizeof *p->reordered);
     if (p->stored && p->values && p->reordered) return UPS_OK;
@@ -247,9 +355,10 @@ const char *ups_predictions_name(ups_predictions *p, int64_t position) {
 }
 
 /* A frame of the files as the task has it: channels last, points in the order of the truth. */
-static void place_frame(const ups_predictions *p, const float *frame, const ups_points *points, float *out) {
+static void place_frame(const ups_predictions *p, ups_channel_order order, const float *frame, const ups_points *points,
+                        float *out) {
     const int64_t channels = p->geometry.channels;
-    const bool last = p->geometry.order == UPS_CHANNELS_LAST;
+    const bool last = order == UPS_CHANNELS_LAST;
     float *to = points ? p->reordered : out;
     for (int64_t i = 0; i < p->points; i++) {
         for (int64_t c = 0; c < p->channels; c++)
@@ -258,14 +367,34 @@ static void place_frame(const ups_predictions *p, const float *frame, const ups_
     if (points) ups_points_sort(points, p->channels, sizeof *to, to, out);
 }
 
+/* Whether points of a file, in its order, lie where those of the trajectory do. */
+static bool are_same_places(const ups_points *file, const ups_points *truth) {
+    if (file->dims != truth->dims) return false;
+    const double within = 1e-4 * truth->extent;
+    for (int64_t i = 0; i < truth->count; i++) {
+        const int64_t stored = truth->stored ? truth->stored[i] : i;
+        for (int d = 0; d < truth->dims; d++) {
+            const double *x = file->coordinates + stored * file->dims;
+            if (!(fabs(x[d] - truth->coordinates[i * truth->dims + d]) <= within)) return false;
+        }
+    }
+    return true;
+}
+
+/* As many points, where the trajectory has them as far as the file tells. An array has as many places as the sample
+ * with the most, where these have points of their own. */
 static ups_status check_points(ups_predictions *p, int64_t position, const ups_sample *sample, const ups_sample *truth,
                                ups_error *error) {
-    if (!truth->points) return UPS_OK;
+    const ups_points *points = truth->points;
+    if (!points) return UPS_OK;
     const int64_t had = sample->points ? sample->points->distinct : p->points;
-    if (had == truth->points->distinct || (!sample->points && had > truth->points->distinct)) return UPS_OK;
-    return ups_fail(error, UPS_ERR_FORMAT, "%s has %lld points; %s of task %s has %lld",
-                    ups_predictions_name(p, position), (long long)had, truth->name, p->task->name,
-                    (long long)truth->points->distinct);
+    if (had != points->distinct && (sample->points || !points->own || had != points->count))
+        return ups_fail(error, UPS_ERR_FORMAT, "%s has %lld points; %s of task %s has %lld",
+                        ups_predictions_name(p, position), (long long)had, truth->name, p->task->name,
+                        (long long)points->distinct);
+    if (!sample->points || are_same_places(sample->points, points)) return UPS_OK;
+    return ups_fail(error, UPS_ERR_FORMAT, "%s: its points are not those of %s of task %s, in the same order",
+                    ups_predictions_name(p, position), truth->name, p->task->name);
 }
 
 ups_status ups_predictions_read(ups_predictions *p, int64_t position, const ups_sample *truth, float *given,
@@ -280,10 +409,10 @@ ups_status ups_predictions_read(ups_predictions *p, int64_t position, const ups_
     (void)ups_convert(p->stored, sample.dtype, p->values, UPS_F32, (size_t)(range.count * elements)); /* NaN may be */
     *has_given = before > 0;
     const int64_t points = truth->points ? truth->points->count : p->points;
-    if (*has_given) place_frame(p, p->values, truth->points, given);
+    if (*has_given) place_frame(p, sample.order, p->values, truth->points, given);
     for (int64_t f = 0; f < p->steps; f++) {
         const float *frame = p->values + (before + f * p->stride) * elements;
-        place_frame(p, frame, truth->points, frames + f * points * p->channels);
+        place_frame(p, sample.order, frame, truth->points, frames + f * points * p->channels);
     }
     return UPS_OK;
 }

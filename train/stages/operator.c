@@ -5,24 +5,21 @@
  * for every window length and every set of losses that falls due. A curriculum (`rollout_curriculum`) begins with
  * shorter rollouts: the loader's windows are as long as the longest, and what a shorter one needs of them goes to the
  * device. */
-#include "base/half.h"
 #include "base/log.h"
-#include "pipeline/convert.h"
 #include "train/data/origin.h"
 #include "train/networks.h"
 #include "train/objectives/field_losses.h"
 #include "train/objectives/semigroup.h"
 #include "train/objectives/windows.h"
 #include "train/portable/described.h"
-#include "train/stages/conserved.h"
 #include "train/stages/latent_windows.h"
-#include "train/stages/own_points.h"
-#include <math.h>
+#include "train/stages/measured/conserved.h"
+#include "train/stages/measured/one_step.h"
+#include "train/stages/measured/own_points.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHANGE_SAMPLES = 64 };
 enum { ROLLOUTS = 1 << UPS_OPERATOR_ROLLOUT | 1 << UPS_OPERATOR_ROLLOUT_RELATIVE | 1 << UPS_OPERATOR_ROLLOUT_DECODED };
 
 typedef struct operator_stage {
@@ -130,43 +127,6 @@ static void build(const void *context, int task, int64_t batch, ups_stage_graph 
 
 /* ---- what is measured before training -------------------------------------------------------------------------- */
 
-/* Root mean square of what `bundle` steps of a stride change in each number of a token, over training trajectories:
- * (bundle, dim), after one step, after two … */
-static ups_status measure_change(const operator_stage *o, int index, int64_t stride, int bundle, float *change,
-                                 ups_error *error) {
-    const ups_task *task = &o->tasks->task[index];
-    const ups_source *source = o->windows.sources[UPS_SPLIT_TRAIN][index];
-    const ups_latent_shape shape = ups_task_latents(o->config, task);
-    int64_t times = task->geometry.times, each = shape.tokens * shape.dim, counted = 0;
-    const int64_t dim = shape.dim;
-    int64_t wanted = source->count < CHANGE_SAMPLES ? source->count : CHANGE_SAMPLES;
-    ups_f16 *stored = malloc((size_t)(times * each) * sizeof *stored);
-    float *latents = malloc((size_t)(times * each) * sizeof *latents);
-    double *squares = calloc((size_t)(bundle * dim), sizeof *squares);
-    ups_status status = stored && latents && squares
-                            ? UPS_OK
-                            : ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for a trajectory", task->name);
-    for (int64_t i = 0; i < wanted && status == UPS_OK; i++) {
-        status = ups_source_read(source, i * source->count / wanted, (ups_frames){0, times}, stored, error);
-        if (status != UPS_OK || !ups_convert(stored, UPS_F16, latents, UPS_F32, (size_t)(times * each))) continue;
-        for (int64_t k = 1; k <= bundle; k++) {
-            for (int64_t at = 0; at < (times - k * stride) * each; at++) {
-                double step = (double)latents[at + k * stride * each] - (double)latents[at];
-                squares[(k - 1) * dim + at % dim] += step * step;
-            }
-        }
-        counted++;
-    }
-    for (int64_t i = 0; i < bundle * dim && status == UPS_OK; i++) {
-        double seen = (double)counted * (double)(times - (i / dim + 1) * stride) * (double)shape.tokens;
-        change[i] = seen > 0 ? (float)sqrt(squares[i] / seen) : 1;
-    }
-    free(stored);
-    free(latents);
-    free(squares);
-    return status;
-}
-
 /* What stays the same on average over the domain, which predictions then keep (model.operator.conserve). */
 static ups_status set_conserved(const operator_stage *o, int index, ups_parameters *parameters, ups_error *error) {
     const ups_task *task = &o->tasks->task[index];
@@ -196,21 +156,30 @@ static const char *name_of_step(const ups_operator_options *options, const char 
     return name;
 }
 
-static ups_status set_change(const operator_stage *o, int task, int variant, ups_parameters *parameters,
-                             ups_error *error) {
+/* What a step of the variant's stride changes. Of the task's own stride, the first variant, also what the operator
+ * begins as: the linear map of a token that comes closest to that. */
+static ups_status set_step(const operator_stage *o, int task, int variant, ups_parameters *parameters,
+                           ups_error *error) {
     const ups_operator_options options = ups_latent_windows_options(&o->windows, task, variant);
+    const int64_t times = o->tasks->task[task].geometry.times;
+    const ups_latent_shape shape = ups_task_latents(o->config, &o->tasks->task[task]);
+    ups_one_step step;
     char name[128];
-    float *change = malloc((size_t)(options.bundle * options.dim) * sizeof *change);
-    if (!change) return ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", options.grid.task);
     ups_status status =
-        measure_change(o, task, ups_latent_windows_stride(&o->windows, task, variant), options.bundle, change, error);
-    if (status == UPS_OK)
-        status = ups_parameters_set(parameters, name_of_step(&options, "change", name), change, error);
-    if (status == UPS_OK && options.history > 1) { /* what never changes says nothing */
-        for (int64_t d = 0; d < options.dim; d++) change[d] = change[d] > 0 ? 1 / change[d] : 0;
-        status = ups_parameters_set(parameters, name_of_step(&options, "rate", name), change, error);
+        ups_one_step_find(o->windows.sources[UPS_SPLIT_TRAIN][task], times, shape,
+                          ups_latent_windows_stride(&o->windows, task, variant), options.bundle, &step, error);
+    if (status != UPS_OK) return ups_fail_within(error, "task %s", options.grid.task);
+    status = ups_parameters_set(parameters, name_of_step(&options, "change", name), step.change, error);
+    const bool begins = variant == 0 && step.linear && o->config->op.initial == UPS_INITIAL_LINEAR;
+    for (int i = 0; i < 2 && status == UPS_OK && begins; i++) {
+        snprintf(name, sizeof name, "operator.%s.skip.%s", options.grid.task, i == 0 ? "weight" : "bias");
+        status = ups_parameters_set(parameters, name, i == 0 ? step.weight : step.bias, error);
     }
-    free(change);
+    if (status == UPS_OK && options.history > 1) { /* what never changes says nothing */
+        for (int64_t d = 0; d < options.dim; d++) step.change[d] = step.change[d] > 0 ? 1 / step.change[d] : 0;
+        status = ups_parameters_set(parameters, name_of_step(&options, "rate", name), step.change, error);
+    }
+    ups_one_step_free(&step);
     return status;
 }
 
@@ -238,7 +207,7 @@ static ups_status initialise(void *context, ups_parameters *parameters, ups_erro
     for (int t = 0; t < o->tasks->count && ups_run_on_grid(o->config); t++) {
         const ups_points *points = o->tasks->task[t].geometry.points;
         if (points && points->own) UPS_TRY(set_geometry(o, t, parameters, error));
-        for (int v = 0; v < ups_latent_windows_variants(o, t); v++) UPS_TRY(set_change(o, t, v, parameters, error));
+        for (int v = 0; v < ups_latent_windows_variants(o, t); v++) UPS_TRY(set_step(o, t, v, parameters, error));
         if (o->config->model.core.conserve) UPS_TRY(set_conserved(o, t, parameters, error));
     }
     return UPS_OK;

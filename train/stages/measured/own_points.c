@@ -1,7 +1,7 @@
 /* A token z decodes to values D z of its P points, normalised: (v − mean) · factor. A coordinate is one of the fields,
  * so that the middle of the points is the mean of P rows of D, and what lies between a point and the middle is its row
  * less that mean, whatever lies in the other fields. */
-#include "train/stages/own_points.h"
+#include "train/stages/measured/own_points.h"
 
 #include "base/half.h"
 #include "pipeline/convert.h"

@@ -1,6 +1,6 @@
 /* See the header. Directions are eigenvectors of the second moment of what the mean over tokens has changed since the
  * first frame; those of the smallest eigenvalues are constant, as far as their sum stays below the bound. */
-#include "train/stages/conserved.h"
+#include "train/stages/measured/conserved.h"
 
 #include "base/half.h"
 #include "pipeline/convert.h"
