@@ -78,7 +78,7 @@ static const ups_latent_shape shape = {.tokens = TOKENS, .dim = DIM};
 
 static ups_one_step find(const linear *l, int64_t times, int64_t stride, int bundle) {
     ups_one_step found;
-    ok(ups_one_step_find(&l->source, times, shape, stride, bundle, &found, &failure));
+    ok(ups_one_step_find(&l->source, times, shape, stride, bundle, true, &found, &failure));
     return found;
 }
 
@@ -133,6 +133,10 @@ CLAIM(there_is_no_map_where_there_is_little_to_measure) {
     ups_one_step none = find(&l, 2, 2, 1);
     assert_false(none.linear);
     for (int i = 0; i < DIM; i++) assert_true(none.change[i] == 1 && none.bias[i] == 0);
+    ups_one_step_free(&none);
+    ok(ups_one_step_find(&l.source, TIMES, shape, 1, 1, false, &none, &failure));
+    assert_false(none.linear);
+    assert_true(none.change[0] > 0 && none.change[0] < 1);
     ups_one_step_free(&none);
     l.source.count = 0;
     none = find(&l, TIMES, 1, 1);

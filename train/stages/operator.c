@@ -163,15 +163,15 @@ static ups_status set_step(const operator_stage *o, int task, int variant, ups_p
     const ups_operator_options options = ups_latent_windows_options(&o->windows, task, variant);
     const int64_t times = o->tasks->task[task].geometry.times;
     const ups_latent_shape shape = ups_task_latents(o->config, &o->tasks->task[task]);
+    const bool begins = variant == 0 && o->config->op.initial == UPS_INITIAL_LINEAR;
     ups_one_step step;
     char name[128];
     ups_status status =
         ups_one_step_find(o->windows.sources[UPS_SPLIT_TRAIN][task], times, shape,
-                          ups_latent_windows_stride(&o->windows, task, variant), options.bundle, &step, error);
+                          ups_latent_windows_stride(&o->windows, task, variant), options.bundle, begins, &step, error);
     if (status != UPS_OK) return ups_fail_within(error, "task %s", options.grid.task);
     status = ups_parameters_set(parameters, name_of_step(&options, "change", name), step.change, error);
-    const bool begins = variant == 0 && step.linear && o->config->op.initial == UPS_INITIAL_LINEAR;
-    for (int i = 0; i < 2 && status == UPS_OK && begins; i++) {
+    for (int i = 0; i < 2 && status == UPS_OK && step.linear; i++) {
         snprintf(name, sizeof name, "operator.%s.skip.%s", options.grid.task, i == 0 ? "weight" : "bias");
         status = ups_parameters_set(parameters, name, i == 0 ? step.weight : step.bias, error);
     }

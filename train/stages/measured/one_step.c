@@ -133,7 +133,7 @@ static int64_t spacing_of(const sums *s, int64_t pairs) {
 }
 
 ups_status ups_one_step_find(const ups_source *latents, int64_t times, ups_latent_shape shape, int64_t stride,
-                             int bundle, ups_one_step *found, ups_error *error) {
+                             int bundle, bool with_map, ups_one_step *found, ups_error *error) {
     const int64_t each = shape.tokens * shape.dim, wanted = latents->count < SAMPLES ? latents->count : SAMPLES;
     *found = (ups_one_step){.dim = shape.dim, .width = bundle * shape.dim};
     sums s = {.tokens = shape.tokens, .dim = shape.dim, .width = found->width, .stride = stride, .bundle = bundle};
@@ -148,7 +148,7 @@ ups_status ups_one_step_find(const ups_source *latents, int64_t times, ups_laten
         if (status != UPS_OK || !ups_convert(stored, UPS_F16, frames, UPS_F32, (size_t)(times * each))) continue;
         for (int64_t t = 0; t < times; t++) {
             add_squares(&s, frames + t * each, times - 1 - t);
-            if (t + bundle * stride < times) add_rows(&s, frames + t * each);
+            if (with_map && t + bundle * stride < times) add_rows(&s, frames + t * each);
         }
         counted++;
     }

@@ -19,10 +19,10 @@ typedef struct ups_one_step {
 /* Over at most 64 training trajectories of `latents` (tokens, dim) in FP16, `times` frames each, at a stride. Errors of
  * the map are counted as the relative loss counts them: over the size of the frame that follows. It is found by least
  * squares over tokens of all frames, evenly spread, as many as a second or so allows; there is none where these are
- * fewer than eight for each number of a token, or the trajectory has no step. Errors: those of reading,
- * UPS_ERR_MEMORY. Free with ups_one_step_free. */
+ * fewer than eight for each number of a token, or the trajectory has no step, or `with_map` is false. Errors: those of
+ * reading, UPS_ERR_MEMORY. Free with ups_one_step_free. */
 ups_status ups_one_step_find(const ups_source *latents, int64_t times, ups_latent_shape shape, int64_t stride,
-                             int bundle, ups_one_step *found, ups_error *error);
+                             int bundle, bool with_map, ups_one_step *found, ups_error *error);
 void ups_one_step_free(ups_one_step *step);
 
 #endif
