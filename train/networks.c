@@ -129,6 +129,7 @@ ups_operator_options ups_run_core(const ups_run_config *config) {
     options.residual = core->residual;
     options.boundary = core->boundary && core->condition;
     options.conserve = core->conserve;
+    options.neighbors = core->linear == UPS_LINEAR_NEIGHBORS;
     options.history = core->history;
     options.bundle = core->bundle;
     return options;
@@ -453,6 +454,7 @@ json_t *ups_networks_describe_operator(const ups_run_config *config, const ups_t
         json_object_set_new(op, "modes", modes);
         json_object_set_new(op, "conserve", json_boolean(options.conserve));
         if (options.boundary) json_object_set_new(op, "boundary", json_true());
+        if (options.neighbors) json_object_set_new(op, "linear", json_string("neighbors"));
         json_object_del(op, "update_norm"); /* there is none */
         const ups_core_config *core = &config->model.core;
         json_object_set_new(op, "history", json_integer(core->history));

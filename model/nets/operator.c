@@ -66,6 +66,10 @@ ups_status ups_operator_check(const ups_operator_options *o, ups_error *error) {
     return ups_core_check(o, error);
 }
 
+bool ups_operator_reads_neighbors(const ups_operator_options *options) {
+    return options->neighbors && options->grid.task && !options->grid.scattered;
+}
+
 /* (B, condition_hidden): what is known beside the state. */
 static ups_value condition_features(ups_graph *g, const ups_operator_options *o, ups_value time, ups_value parameters,
                                     ups_value task) {
@@ -283,8 +287,11 @@ static void advance_on_grid(ups_graph *g, const ups_operator_options *o, const p
     if (o->residual == UPS_RESIDUAL_HALF && g->compute != UPS_F32) x = ups_cast(g, x, g->compute);
     x = run_core(g, o, x, c->features, at->places, first_layer);
     x = ups_norm(g, prefix, "norm", x, false);
+    ups_value read = p->last;
+    if (ups_operator_reads_neighbors(o))
+        read = ups_neighborhood(g, read, o->grid.dims, o->grid.cells, o->grid.periodic);
     ups_value update =
-        ups_add(g, ups_dense(g, own, "output", x, width, zero), ups_dense(g, own, "skip", p->last, width, zero));
+        ups_add(g, ups_dense(g, own, "output", x, width, zero), ups_dense(g, own, "skip", read, width, zero));
     update = add_changes(g, own, "trend", p, update);
     scope_to_step(g, o);
     const ups_init one = {.kind = UPS_INIT_ONES, .no_decay = true};

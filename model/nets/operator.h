@@ -43,6 +43,10 @@
 /* The reference configuration: tokens 128, dim 128, hidden 384, depth 12, heads 8; unconditioned. */
 ups_operator_options ups_operator_defaults(void);
 
+/* Whether `skip` reads the cells around a token, too, (B, tokens, 3^dims · dim) by ups_neighborhood:
+ * options->neighbors, of tokens that are cells of a grid. */
+bool ups_operator_reads_neighbors(const ups_operator_options *options);
+
 /* What is wrong with the options, as a sentence in `error`: widths that heads do not divide, and the like. */
 ups_status ups_operator_check(const ups_operator_options *options, ups_error *error);
 

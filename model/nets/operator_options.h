@@ -92,6 +92,7 @@ typedef struct ups_operator_options {
     ups_residual_dtype residual; /* of the stream that the core's blocks add to */
     bool boundary;               /* on a grid: whether the domain is periodic is part of the condition */
     bool conserve;               /* on a grid: what was measured to stay the same on average over all tokens stays so */
+    bool neighbors;              /* on a grid: the linear part of an update reads a token's neighbours, too */
     int history;                 /* frames that are read; more than one only on a grid */
     int bundle;                  /* frames that an application gives; likewise */
     bool pushforward;            /* of rollouts: no gradient goes from an application to those before it */

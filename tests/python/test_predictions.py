@@ -336,7 +336,7 @@ def test_fields_and_axes_that_go_by_other_names_are_not_taken_by_their_order(run
     write(runs.path("right.nc"), TEST)
     assert whole(scored(runs, config, "--predictions", runs.path("right.nc")))["model"]["nrmse"] == 0
     write(runs.path("turned.nc"), TEST, order=("lon", "lat"))
-    one_sentence(runs.run("eval", config, "--predictions", runs.path("turned.nc")), "turned.nc", "first axis is lon")
+    one_sentence(runs.run("eval", config, "--predictions", runs.path("turned.nc")), "turned.nc", "axis 1 of its grid is lon", "is lat")
     write(runs.path("renamed.nc"), TEST, names=("w", "u"))
     one_sentence(runs.run("eval", config, "--predictions", runs.path("renamed.nc")), "renamed.nc", "v is not among them")
 
@@ -379,6 +379,31 @@ def test_the_files_of_a_task_are_not_changed(runs, line):
     assert open(os.path.join(runs.data, "advection.h5"), "rb").read() == before
 
 
+def test_fields_of_an_array_go_by_their_order_whatever_the_tasks_are_called(runs):
+    rng = np.random.default_rng(17)
+    stored = rng.random((SAMPLES, 6, 12, 2)).astype("f4")
+    np.save(os.path.join(runs.data, "named.npy"), stored)
+    layout = ", layout: {{fields: {{f1: 0, f0: 1}}, axes: [sample, time, x, channel]}}"
+    config = runs.config("fields", CONFIG, file="named.npy", more=layout.format())
+    assert whole(scored(runs, config, "--predictions", saved(runs, "fields.npy", stored[TEST])))["model"]["nrmse"] == 0
+
+
+def test_points_that_move_are_predicted_behind_the_given_frame(runs):
+    rng = np.random.default_rng(18)
+    places = 0.5 + 0.1 * rng.standard_normal((SAMPLES, 6, 30, 2)).cumsum(1)
+    u = rng.random((SAMPLES, 6, 30)).astype("f4")
+
+    def write(path, which, frames):
+        with h5py.File(path, "w") as file:
+            file["points"], file["t"], file["u"] = places[which, frames], np.linspace(0, 1, 6)[frames], u[which, frames]
+    write(os.path.join(runs.data, "moving.h5"), slice(None), slice(None))
+    config = runs.config("moving", CONFIG, file="moving.h5", more="")
+    for frames in (slice(None), slice(1, None)):
+        write(runs.path("moved.h5"), TEST, frames)
+        found = scored(runs, config, "--predictions", runs.path("moved.h5"))
+        assert whole(found)["model"]["nrmse"] < 1e-6
+
+
 def test_points_that_lie_elsewhere_are_refused(runs):
     rng = np.random.default_rng(16)
     places, t = rng.random((40, 2)), np.linspace(0, 1, 5)
@@ -400,7 +425,7 @@ def test_a_field_that_begins_otherwise_is_warned_of_beside_larger_ones(runs, pla
     done = runs.run("eval", config, "--predictions", saved(runs, "one-turned.npy", turned))
     assert done.returncode == 0 and re.search("begins otherwise than .*: Vx of its given frame", done.stderr)
     turned[..., 2] = np.nan
-    assert "Vx of its given frame is not finite" in runs.run("eval", config, "--predictions", saved(runs, "one-nan.npy", turned)).stderr
+    assert "Vx of its given frame is another" in runs.run("eval", config, "--predictions", saved(runs, "one-nan.npy", turned)).stderr
 
 
 def test_nothing_of_a_run_is_replaced(runs, trained):
@@ -414,4 +439,8 @@ def test_nothing_of_a_run_is_replaced(runs, trained):
     missing = runs.run("eval", trained, "--predictions", "advection=" + runs.path("trained", "evaluation.h5"), "--predictions", "darcy=absent.h5",
                        "-o", runs.path("both.json"))
     one_sentence(missing, "absent.h5")
-    assert "nRMSE" not in missing.stdout  # all are opened first
+    fewer = saved(runs, "fewer-darcy.npy", np.zeros((2, 2, 16, 16, 2), "f4"))
+    unlike = runs.run("eval", trained, "--predictions", "advection=" + runs.path("trained", "evaluation.h5"), "--predictions", "darcy=" + fewer,
+                      "-o", runs.path("both.json"))
+    one_sentence(unlike, "2 trajectories are predicted")
+    assert "nRMSE" not in missing.stdout + unlike.stdout  # all are held against the data first

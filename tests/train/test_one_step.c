@@ -77,8 +77,9 @@ static linear make(int64_t samples) {
 static const ups_latent_shape shape = {.tokens = TOKENS, .dim = DIM};
 
 static ups_one_step find(const linear *l, int64_t times, int64_t stride, int bundle) {
+    const ups_one_step_of of = {.times = times, .shape = shape, .stride = stride, .bundle = bundle, .with_map = true};
     ups_one_step found;
-    ok(ups_one_step_find(&l->source, times, shape, stride, bundle, true, &found, &failure));
+    ok(ups_one_step_find(&l->source, &of, &found, &failure));
     return found;
 }
 
@@ -132,9 +133,10 @@ CLAIM(there_is_no_map_where_there_is_little_to_measure) {
     linear l = make(SAMPLES);
     ups_one_step none = find(&l, 2, 2, 1);
     assert_false(none.linear);
-    for (int i = 0; i < DIM; i++) assert_true(none.change[i] == 1 && none.bias[i] == 0);
+    for (int i = 0; i < DIM; i++) assert_true(none.change[i] == 1);
     ups_one_step_free(&none);
-    ok(ups_one_step_find(&l.source, TIMES, shape, 1, 1, false, &none, &failure));
+    const ups_one_step_of unasked = {.times = TIMES, .shape = shape, .stride = 1, .bundle = 1};
+    ok(ups_one_step_find(&l.source, &unasked, &none, &failure));
     assert_false(none.linear);
     assert_true(none.change[0] > 0 && none.change[0] < 1);
     ups_one_step_free(&none);
@@ -142,6 +144,41 @@ CLAIM(there_is_no_map_where_there_is_little_to_measure) {
     none = find(&l, TIMES, 1, 1);
     assert_false(none.linear);
     ups_one_step_free(&none);
+}
+
+/* Frames that shrink to nothing count as much as large ones, and the ridge counts with them. */
+CLAIM(small_frames_count_as_large_ones) {
+    linear l = make(SAMPLES);
+    memset(l.b, 0, sizeof l.b);
+    for (int d = 0; d < DIM; d++) l.a[d][d] = -0.45;
+    ups_one_step found = find(&l, TIMES, 1, 1);
+    for (int i = 0; i < DIM; i++)
+        for (int j = 0; j < DIM; j++) assert_float_equal(found.change[i] * found.weight[i * DIM + j], l.a[i][j], 0.02);
+    ups_one_step_free(&found);
+}
+
+/* In numbers of a token alone, what its neighbours tell counts for nothing; beyond the border are zeros. */
+CLAIM(neighbours_are_read_in_their_order) {
+    const linear l = make(SAMPLES);
+    for (int periodic = 0; periodic < 2; periodic++) {
+        const ups_one_step_of of = {.times = TIMES,
+                                    .shape = shape,
+                                    .stride = 1,
+                                    .bundle = 1,
+                                    .with_map = true,
+                                    .dims = 2,
+                                    .cells = {5, 8},
+                                    .periodic = periodic};
+        ups_one_step found;
+        ok(ups_one_step_find(&l.source, &of, &found, &failure));
+        assert_true(found.linear);
+        assert_int_equal(found.read, 9 * DIM);
+        for (int i = 0; i < DIM; i++)
+            for (int at = 0; at < 9 * DIM; at++)
+                assert_float_equal(found.change[i] * found.weight[i * 9 * DIM + at],
+                                   at / DIM == 4 ? l.a[i][at % DIM] : 0, 0.03);
+        ups_one_step_free(&found);
+    }
 }
 
 CLAIM(a_trajectory_with_nan_is_left_out) {

@@ -125,11 +125,14 @@ typedef struct ups_decoder_config {
     int64_t between; /* on a grid of tokens: features of what corrects values between grid points; 0: none */
     bool position;   /* latents carry Fourier features of their patch's place into the decoder's keys and values */
 } ups_decoder_config;
+/* Tokens that the linear part of an operator's update reads. */
+typedef enum ups_linear_part { UPS_LINEAR_TOKEN, UPS_LINEAR_NEIGHBORS } ups_linear_part;
 typedef struct ups_core_config {
     char *name; /* in the table of cores (model/nets/core.h) */
     int64_t hidden, depth, heads;
     double mlp_ratio, drop_path;
     bool qk_norm, condition, boundary, conserve;
+    ups_linear_part linear;
     ups_mixing *mixing; /* of the core's blocks in turn */
     unsigned mixing_count;
     ups_block_half *task_specific; /* halves of blocks that each task has weights of its own for */

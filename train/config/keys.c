@@ -33,6 +33,7 @@ static const char *const residencies[] = {"auto", "stream", "ram_compressed", "r
 static const char *const strategies[] = {"proportional", "balanced", "temperature", "difficulty", NULL};
 static const char *const query_samplings[] = {"uniform", "stratified", "curriculum", NULL};
 static const char *const augments[] = {"none", "shift", NULL};
+static const char *const linear_parts[] = {"token", "neighbors", NULL};
 static const char *const initials[] = {"linear", "persistence", NULL};
 static const char *const bad_samples[] = {"stop", "skip", NULL};
 
@@ -357,6 +358,11 @@ static const ups_config_key model_keys[] = {
             "tasks share"),
         KEY(BOOL, "conserve", model.core.conserve, "true", 0, 0,
             "on a grid of tokens: a mean over the domain that is the same in all training frames stays the same"),
+        KEY(CHOICE, "linear", model.core.linear, "token", 0, 0,
+            "what the linear part of an update reads, on a grid of tokens: token: the token alone; neighbors: those "
+            "around "
+            "it, too, 3 along each axis, which points that lie anywhere do not have",
+            .choices = linear_parts),
         KEY(CHOICE, "update_norm", model.core.update_norm, "layer_norm", 0, 0,
             "what normalises the core's output before it is added to z, of a fixed number of tokens: with tokens: grid "
             "nothing does",

@@ -160,16 +160,19 @@ static ups_status open_predicted(const ups_task *task, const ups_evaluation_requ
     return status;
 }
 
-/* All files are opened before the first one is evaluated. */
+/* All files are opened, and held against the data, before the first one is evaluated. */
 static ups_status evaluate_predicted(const ups_session *session, const ups_evaluation_request *request,
                                      json_t *document, ups_error *error) {
     const ups_tasks *tasks = session->tasks;
     ups_predictions **predictions = calloc((size_t)tasks->count, sizeof *predictions);
     if (!predictions) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     ups_status status = UPS_OK;
-    for (int t = 0; t < tasks->count && status == UPS_OK; t++)
-        status =
-            open_predicted(&tasks->task[t], request, json_object_get(document, "predictions"), &predictions[t], error);
+    for (int t = 0; t < tasks->count && status == UPS_OK; t++) {
+        json_t *told = json_object_get(document, "predictions");
+        status = open_predicted(&tasks->task[t], request, told, &predictions[t], error);
+        if (status == UPS_OK && predictions[t])
+            status = ups_evaluation_match(session->config, &tasks->task[t], request->split, predictions[t], error);
+    }
     for (int t = 0; t < tasks->count && status == UPS_OK; t++) {
         const ups_evaluated evaluated = {.predictions = predictions[t]};
         if (predictions[t]) status = evaluate_task(session, t, &evaluated, request, document, error);

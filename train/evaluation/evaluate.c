@@ -488,8 +488,8 @@ static double distance(const evaluator *e, const float *frame, const float *trut
         size += (u - mean) * (u - mean);
     }
     if (!isfinite(difference)) return INFINITY;
-    if (size < 1e-12 * mean * mean * (double)e->points) size = mean * mean * (double)e->points; /* a constant */
-    return size > 0 ? sqrt(difference / size) : 0;
+    if (size < 1e-6 * mean * mean * (double)e->points) size = mean * mean * (double)e->points; /* about constant */
+    return difference > 0 ? sqrt(difference / size) : 0;
 }
 
 /* Warns, once, of predictions whose last given frame is another than that of their trajectory: samples in another
@@ -501,7 +501,7 @@ static void check_given(evaluator *e, int64_t i, const float *given) {
         const double far = distance(e, given, truth, c);
         if (far <= 0.5) continue;
         e->strange = true;
-        char by[64] = "is not finite";
+        char by[64] = "is another";
         if (isfinite(far)) snprintf(by, sizeof by, "is off by %.3g times what that varies by", far);
         ups_log(UPS_LOG_WARNING,
                 "%s begins otherwise than %s of task %s, which it is held against: %s of its given frame %s. Do "
@@ -655,6 +655,22 @@ static ups_status read_results(evaluator *e, ups_task_evaluation *out, ups_error
     return UPS_OK;
 }
 
+/* Trajectories of a split that are evaluated. */
+static int64_t chosen_of(const ups_run_config *config, const ups_task *task, ups_split split) {
+    const int64_t have = task->splits.count[split], wanted = config->evaluation.max_samples;
+    return wanted == 0 || wanted > have ? have : wanted;
+}
+
+ups_status ups_evaluation_match(const ups_run_config *config, const ups_task *task, ups_split split,
+                                ups_predictions *predictions, ups_error *error) {
+    int64_t given;
+    if (split == UPS_SPLIT_COUNT) split = ups_task_held_out(task);
+    UPS_TRY(ups_evaluation_given(config, task, &given, error));
+    UPS_TRY(ups_task_check_split(task, split, error));
+    return ups_predictions_match(predictions, given, frames_of(task) - given, chosen_of(config, task, split),
+                                 task->splits.count[split], error);
+}
+
 ups_status ups_evaluate_task(const ups_run_config *config, const ups_tasks *tasks, int index, ups_split split,
                              const ups_evaluated *evaluated, ups_task_evaluation *out, ups_error *error) {
     const ups_task *task = &tasks->task[index];
@@ -664,8 +680,7 @@ ups_status ups_evaluate_task(const ups_run_config *config, const ups_tasks *task
     int64_t given;
     UPS_TRY(ups_evaluation_given(config, task, &given, error));
     UPS_TRY(ups_task_check_split(task, split, error));
-    int64_t have = task->splits.count[split], wanted = config->evaluation.max_samples;
-    if (wanted == 0 || wanted > have) wanted = have;
+    const int64_t have = task->splits.count[split], wanted = chosen_of(config, task, split);
     evaluator e = {.config = config,
                    .task = task,
                    .surrogate = evaluated->predictions ? NULL : evaluated->surrogate,
@@ -683,7 +698,7 @@ ups_status ups_evaluate_task(const ups_run_config *config, const ups_tasks *task
         e.bundle = ups_surrogate_bundle(e.surrogate);
     }
     e.window_elements = (e.history + e.bundle) * e.latent_elements;
-    if (e.predictions) UPS_TRY(ups_predictions_match(e.predictions, e.given, e.steps, wanted, have, error));
+    if (e.predictions) UPS_TRY(ups_evaluation_match(config, task, split, e.predictions, error));
     int64_t *chosen = malloc((size_t)wanted * sizeof *chosen);
     ups_status status = chosen ? plan_horizons(&e, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     if (status == UPS_OK) status = allocate(&e, wanted, error);

@@ -70,6 +70,10 @@ ups_status ups_evaluation_given(const ups_run_config *config, const ups_task *ta
 /* Whether every task has frames left to be scored, before the first one is evaluated: UPS_ERR_CONFIG names the task. */
 ups_status ups_evaluation_check(const ups_run_config *config, const ups_tasks *tasks, ups_error *error);
 
+/* Whether predictions fit the trajectories of a split that would be evaluated (ups_predictions_match). */
+ups_status ups_evaluation_match(const ups_run_config *config, const ups_task *task, ups_split split,
+                                ups_predictions *predictions, ups_error *error);
+
 /* `split`: UPS_SPLIT_COUNT stands for ups_task_held_out. Errors: UPS_ERR_ARGUMENT (a split without samples),
  * UPS_ERR_CONFIG (no frame to score), those of reading, of the surrogate and of predictions.h, UPS_ERR_CANCELLED. Free
  * with ups_task_evaluation_free. */

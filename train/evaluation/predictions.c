@@ -17,6 +17,7 @@
 struct ups_predictions {
     const ups_task *task;
     ups_source *source;
+    bool by_order;             /* an array, whose fields have no names */
     ups_sample geometry;       /* of every sample of the files */
     int64_t points, channels;  /* of a frame: of the files, and of the task */
     int64_t *channel;          /* (channels): which of the files' each of the task's is */
@@ -175,7 +176,8 @@ static ups_status open_as_data(const opening *o, ups_source **source, ups_error 
         own ? first.message : second.message, o->task->name, axes);
 }
 
-static ups_status open_files(const opening *o, ups_source **source, ups_error *error) {
+/* *by_order: fields have no names of their own. */
+static ups_status open_files(const opening *o, bool *by_order, ups_source **source, ups_error *error) {
     int rank = 0;
     for (int64_t i = 0; i < o->count; i++) {
         int another;
@@ -186,6 +188,7 @@ static ups_status open_files(const opening *o, ups_source **source, ups_error *e
                             o->files[0]);
         rank = another;
     }
+    *by_order = rank > 0;
     if (rank > 0) return open_array(o, rank == o->task->geometry.dims + 3, source, error);
     return open_as_data(o, source, error);
 }
@@ -195,7 +198,7 @@ static ups_status open_files(const opening *o, ups_source **source, ups_error *e
 static ups_status match_channels(ups_predictions *p, const char *file, ups_error *error) {
     const ups_source *task = p->task->source, *source = p->source;
     int64_t named = 0, missing = 0;
-    for (int64_t c = 0; c < p->channels; c++) {
+    for (int64_t c = 0; c < p->channels && !p->by_order; c++) {
         const int64_t before = named;
         for (int64_t k = 0; k < source->channels && source->channel_names; k++) {
             if (strcmp(task->channel_names[c], source->channel_names[k]) != 0) continue;
@@ -226,16 +229,16 @@ static void describe_grid(const ups_sample *sample, char text[64]) {
         length += snprintf(text + length, 64 - (size_t)length, " x %lld", (long long)sample->grid[a]);
 }
 
-/* Axes that the file calls by the task's names stand in the task's order. */
-static bool has_turned_axes(const ups_sample *a, const ups_sample *b) {
+/* The first axis that the file calls as the task calls another one; −1: none. */
+static int find_turned_axis(const ups_sample *a, const ups_sample *b) {
     for (int i = 0; i < a->dims; i++) {
         for (int k = 0; k < b->dims; k++) {
             if (k != i && a->axis_names[i] && b->axis_names[i] && b->axis_names[k] &&
                 strcmp(a->axis_names[i], b->axis_names[i]) != 0 && strcmp(a->axis_names[i], b->axis_names[k]) == 0)
-                return true;
+                return i;
         }
     }
-    return false;
+    return -1;
 }
 
 static bool same_grid(const ups_sample *a, const ups_sample *b) {
@@ -263,10 +266,11 @@ static ups_status check_samples(const ups_predictions *p, ups_error *error) {
             return ups_fail(error, UPS_ERR_FORMAT,
                             "%s: its grid has %s points, that of task %s %s; predict on that grid", file, had,
                             p->task->name, wanted);
-        if (has_turned_axes(&sample, task))
+        const int turned = find_turned_axis(&sample, task);
+        if (turned >= 0)
             return ups_fail(error, UPS_ERR_FORMAT,
-                            "%s: its grid's first axis is %s, that of task %s is %s; turn the axes", file,
-                            sample.axis_names[0], p->task->name, task->axis_names[0]);
+                            "%s: axis %d of its grid is %s, that of task %s is %s; turn the axes", file, turned + 1,
+                            sample.axis_names[turned], p->task->name, task->axis_names[turned]);
     }
     return UPS_OK;
 }
@@ -280,8 +284,8 @@ ups_status ups_predictions_open(const ups_task *task, const char *const *files, 
     p->channels = task->geometry.channels;
     p->channel = calloc((size_t)p->channels, sizeof *p->channel);
     const opening wanted = {task, files, count};
-    ups_status status =
-        p->channel ? open_files(&wanted, &p->source, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    ups_status status = p->channel ? open_files(&wanted, &p->by_order, &p->source, error)
+                                   : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     if (status == UPS_OK) status = ups_source_describe(p->source, 0, &p->geometry, error);
     if (status == UPS_OK) status = check_samples(p, error);
     if (status == UPS_OK) status = match_channels(p, files[0], error);
@@ -332,6 +336,7 @@ ups_status ups_predictions_match(ups_predictions *p, int64_t given, int64_t step
                         "(evaluation.max_samples); predict each, in the order of the task's files",
                         file, (long long)p->source->count, (long long)have, (long long)chosen);
     const size_t elements = (size_t)(p->points * p->geometry.channels);
+    if (p->stored) return UPS_OK;                                      /* it was settled before */
     p->stored = malloc((size_t)times * elements * sizeof(double) + 1); /* the widest that there are */
     p->values = malloc(((size_t)times * elements + 1) * sizeof *p->values);
     p->reordered = malloc(((size_t)(p->points * p->channels) + 1) * sizeof *p->reordered);
@@ -392,7 +397,8 @@ static ups_status check_points(ups_predictions *p, int64_t position, const ups_s
         return ups_fail(error, UPS_ERR_FORMAT, "%s has %lld points; %s of task %s has %lld",
                         ups_predictions_name(p, position), (long long)had, truth->name, p->task->name,
                         (long long)points->distinct);
-    if (!sample->points || are_same_places(sample->points, points)) return UPS_OK;
+    /* Points that move are told of by the first frame there is, which may be another one here. */
+    if (!sample->points || points->moving || are_same_places(sample->points, points)) return UPS_OK;
     return ups_fail(error, UPS_ERR_FORMAT, "%s: its points are not those of %s of task %s, in the same order",
                     ups_predictions_name(p, position), truth->name, p->task->name);
 }

@@ -157,20 +157,29 @@ static const char *name_of_step(const ups_operator_options *options, const char 
 }
 
 /* What a step of the variant's stride changes. Of the task's own stride, the first variant, also what the operator
- * begins as: the linear map of a token that comes closest to that. */
+ * begins as: the linear map that comes closest to that. */
 static ups_status set_step(const operator_stage *o, int task, int variant, ups_parameters *parameters,
                            ups_error *error) {
     const ups_operator_options options = ups_latent_windows_options(&o->windows, task, variant);
-    const int64_t times = o->tasks->task[task].geometry.times;
-    const ups_latent_shape shape = ups_task_latents(o->config, &o->tasks->task[task]);
-    const bool begins = variant == 0 && o->config->op.initial == UPS_INITIAL_LINEAR;
+    const ups_token_grid *grid = &options.grid;
+    ups_one_step_of of = {.times = o->tasks->task[task].geometry.times,
+                          .shape = ups_task_latents(o->config, &o->tasks->task[task]),
+                          .stride = ups_latent_windows_stride(&o->windows, task, variant),
+                          .bundle = options.bundle,
+                          .with_map = variant == 0 && o->config->op.initial == UPS_INITIAL_LINEAR,
+                          .periodic = grid->periodic};
+    if (ups_operator_reads_neighbors(&options)) of.dims = grid->dims;
+    memcpy(of.cells, grid->cells, sizeof of.cells);
     ups_one_step step;
     char name[128];
-    ups_status status =
-        ups_one_step_find(o->windows.sources[UPS_SPLIT_TRAIN][task], times, shape,
-                          ups_latent_windows_stride(&o->windows, task, variant), options.bundle, begins, &step, error);
+    ups_status status = ups_one_step_find(o->windows.sources[UPS_SPLIT_TRAIN][task], &of, &step, error);
     if (status != UPS_OK) return ups_fail_within(error, "task %s", options.grid.task);
     status = ups_parameters_set(parameters, name_of_step(&options, "change", name), step.change, error);
+    if (of.with_map && !step.linear)
+        ups_log(UPS_LOG_INFO,
+                "operator: %s: too little to find the linear map that comes closest to a step; it begins "
+                "as persistence",
+                options.grid.task);
     for (int i = 0; i < 2 && status == UPS_OK && step.linear; i++) {
         snprintf(name, sizeof name, "operator.%s.skip.%s", options.grid.task, i == 0 ? "weight" : "bias");
         status = ups_parameters_set(parameters, name, i == 0 ? step.weight : step.bias, error);

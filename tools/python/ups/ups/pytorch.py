@@ -920,7 +920,8 @@ class Operator(Parts):
                 levels.append(Placed(level, at))
                 at = level.coarsen(at)
         x = self["norm"](self.core(x, levels, known, own))
-        update = own["output"](x) + own["skip"](z) + sum(own[f"trend{j}"](change) for j, change in enumerate(changes, 1))
+        read = domain.levels[0].neighbours(z) if own["skip"].in_features > z.shape[-1] else z
+        update = own["output"](x) + own["skip"](read) + sum(own[f"trend{j}"](change) for j, change in enumerate(changes, 1))
         update = (update * measured.change).unflatten(-1, (task.bundle, -1)).transpose(1, 2)  # (B, bundle, tokens, dim)
         if self.options["conserve"]:
             update = update + update.mean(2, keepdim=True) @ own.kept.T  # less what never changes of the mean
@@ -1022,7 +1023,8 @@ def core_of(source, options, domains, condition, on_grid):
 def own_part(source, name, task, options, domain, condition):
     """What a task whose tokens are cells has for itself. Buffers were measured, and are not learned."""
     task_name, name, hidden, width = name, f"operator.{name}", options["hidden"], task.bundle * task.dim
-    parts = {"input": source.linear(f"{name}.input", task.dim, hidden), "output": source.linear(f"{name}.output", hidden, width), "skip": source.linear(f"{name}.skip", task.dim, width)}
+    read = task.dim * (3 ** len(domain.cells) if options.get("linear") == "neighbors" and not domain.scattered else 1)
+    parts = {"input": source.linear(f"{name}.input", task.dim, hidden), "output": source.linear(f"{name}.output", hidden, width), "skip": source.linear(f"{name}.skip", read, width)}
     for j in range(1, task.history):
         parts[f"earlier{j}"] = source.linear(f"{name}.earlier{j}", task.dim, hidden, bias=False)
         parts[f"trend{j}"] = source.linear(f"{name}.trend{j}", task.dim, width, bias=False)
@@ -1285,7 +1287,7 @@ KNOWN = {  # keys of the section `model` of a configuration and of its sections;
     "operator": {
         "core": ("stack", "spectral", "unet"), "hidden": (), "depth": (), "depths": (), "heads": (), "mlp_ratio": (), "drop_path": (), "qk_norm": (), "mixing": ("attention", "spectral", "auto"), "attended_tokens": (), "merge_above": (), "task_specific": ("mixing", "mlp"),
         "attention": ("standard", "channel_separated", "window"), "window": (), "positions": ("borders", "none", "learned", "rotary"), "convolution": (), "modes": (), "condition": (), "boundary": (),
-        "conserve": (), "update_norm": ("layer_norm", "none"), "residual": ("float32", "half"), "history": (), "bundle": ()},
+        "conserve": (), "linear": ("token", "neighbors"), "update_norm": ("layer_norm", "none"), "residual": ("float32", "half"), "history": (), "bundle": ()},
 }
 
 
