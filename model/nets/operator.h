@@ -16,10 +16,10 @@
  *
  * s (dim) is the deviation of what a step changes, measured before training and kept as operator.TASK.change, which
  * gets no gradient (of one that has learnt steps of several strides operator.TASK.strideN.change, of the step at hand);
- * output and skip start at zero, so that an untrained operator is persistence; the stage sets skip to the linear map
- * that comes closest to a step (train/stages/measured/one_step.h). Positions, linear in
- * Fourier features, are told only where a border makes places differ, unless options->positions says otherwise. Time,
- * parameters and task modulate the blocks' norms.
+ * output and skip start at zero: as built, an operator is persistence. Before training the stage may set skip
+ * to the linear map that comes closest to a step (train/stages/measured/one_step.h). With options->neighbors skip reads
+ * the cells around a token, too. Positions, linear in Fourier features, are told only where a border makes places
+ * differ, unless options->positions says otherwise. Time, parameters and task modulate the blocks' norms.
  *
  * There an operator may read several frames and give several. It reads the last one, z₀, and the changes d_j between
  * one frame and the one before it, j = 1 to history − 1; and it gives the changes of the next `bundle` frames, each

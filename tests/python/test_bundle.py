@@ -42,6 +42,19 @@ def rolled(runs, config):
         return file["tensor"][..., 0] if file["tensor"].ndim == 4 else file["tensor"][:], file["truth"][:].reshape(len(file["truth"]), -1, 32)
 
 
+ALONE = """\
+output: {output}
+seed: 3
+precision: f32
+device: {{threads: 1}}
+data: {{root: {data}, decode_threads: 1}}
+tasks: [{{name: it, files: [{file}], patch: [4]{more}}}]
+model: {{tokens: grid, dim: auto, operator: {{core: stack, hidden: 16, depth: 1, heads: 1}}}}
+autoencoder: {{steps: 0}}
+operator: {{steps: 0}}
+"""
+
+
 def test_losses_fall_and_every_frame_of_a_bundle_is_far_better_than_persistence(runs, config):
     lines = [line["task_loss"] for line in metrics(runs.path("several")) if line["stage"] == "operator" and "task_loss" in line]
     tasks = runs.told("eval", config, "--set", EVERY_HORIZON)["tasks"]
@@ -90,7 +103,7 @@ def test_an_operator_begins_as_the_linear_map_that_numpy_finds(runs, linear):
     follows."""
     begun = runs.config("begun-" + linear, SEVERAL)
     options = ("--set", f"model.operator.linear={linear}")
-    runs.must("train", begun, "--set", "operator.steps=0", *options)
+    runs.must("train", begun, "--set", "operator.steps=0", "--set", "operator.initial=linear", *options)
     weights = load_file(runs.path("begun-" + linear, "operator.safetensors"))
     dump = runs.path("begun.npy")
     runs.must("cache", "export", runs.path("begun-" + linear, "cache", "advection", "train"), "-o", dump, "-f")
@@ -112,6 +125,21 @@ def test_an_operator_begins_as_the_linear_map_that_numpy_finds(runs, linear):
     assert not load_file(runs.path("still-" + linear, "operator.safetensors"))["operator.advection.skip.weight"].any()
     errors = [runs.told("eval", config, "-o", runs.path("errors.json"), *options)["tasks"][0]["horizons"][0]["model"]["nrmse"] for config in (begun, still)]
     assert errors[0] < (0.9 if linear == "token" else 0.5) * errors[1]
+    explained = np.sum(np.linalg.solve(moments, weighted.T @ each) * (weighted.T @ each)) / (weight * change**2).sum()
+    said = runs.must("train", begun, "--restart", "--set", "operator.steps=0", "--set", "operator.initial=linear", *options).stderr
+    assert f"advection: begins as a linear map, which explains {100 * explained:.0f} % of what a step changes" in said
+
+
+def test_an_operator_begins_as_a_linear_map_where_that_explains_most_and_one_map_can(runs):
+    """Of one diffusion coefficient; of several, of two strides, and of waves it begins as persistence."""
+    for name, options in (("one", ()), ("several", ("-p", "nu=log:0.05:5"))):
+        runs.generate("reacdiff1d", f"{name}.h5", 12, "-r", "32", "--steps", "9", *options)
+    for name, file, more, begins in (("one", "one.h5", "", True), ("several", "several.h5", "", False), ("strides", "one.h5", ", strides: [1, 2]", False),
+                                     ("waves", "advection.h5", "", False)):
+        config = runs.config("auto-" + name, ALONE, file=file, more=more)
+        said = runs.must("train", config).stderr
+        weights = load_file(runs.path("auto-" + name, "operator.safetensors"))
+        assert weights["operator.it.skip.weight"].any() == begins == ("begins as a linear map" in said), name
 
 
 def test_a_steady_task_reads_one_frame_and_gives_one(runs, config, weights):

@@ -77,6 +77,7 @@ CASES = {
     "unet_of_modes": on_grid(core="unet", depths=[1, 1, 1], mixing=["spectral"], modes=[5, 3, 2], convolution=3),
     "unet_of_windows": on_grid(core="unet", depths=[1, 2], mixing=["attention", "spectral"], attention="window", window=[3, 2, 2], modes=[4]),
     "between": on_grid({"decoder": {"between": 8}}, {"relative": {"weight": 0}, "between": {"weight": 1}}, names=("burgers", "sorption", "gas", "darcy"), core="spectral", modes=[6, 3]),
+    "neighbors": on_grid(core="stack", linear="neighbors", history=2, bundle=2, conserve=False),
     "strides": on_grid(None, None, {"burgers": {"strides": [1, 2, 3], "stride": 2}, "darcy": {"strides": [1]}}, core="stack", history=2),
     "fixed": fixed(),
     "fixed_queries": fixed({"bound": 3}, {"pooling": "queries", "depth": 1}, {"qk_norm": True}, update_norm="none", attention="channel_separated", hidden=64),

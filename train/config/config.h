@@ -247,8 +247,8 @@ typedef struct ups_field_names {
 #define UPS_MAX_CURRICULUM 7 /* lengths of rollouts before the last */
 /* What training changes windows by. */
 typedef enum ups_augment { UPS_AUGMENT_NONE, UPS_AUGMENT_SHIFT } ups_augment;
-/* What an operator on a grid of tokens begins as. */
-typedef enum ups_initial { UPS_INITIAL_LINEAR, UPS_INITIAL_PERSISTENCE } ups_initial;
+/* What an operator on a grid of tokens begins as; auto: whichever of the others suits each task. */
+typedef enum ups_initial { UPS_INITIAL_AUTO, UPS_INITIAL_LINEAR, UPS_INITIAL_PERSISTENCE } ups_initial;
 typedef struct ups_operator_stage_config {
     ups_training_config training;
     int64_t rollout_steps;       /* applications */

@@ -34,7 +34,7 @@ static const char *const strategies[] = {"proportional", "balanced", "temperatur
 static const char *const query_samplings[] = {"uniform", "stratified", "curriculum", NULL};
 static const char *const augments[] = {"none", "shift", NULL};
 static const char *const linear_parts[] = {"token", "neighbors", NULL};
-static const char *const initials[] = {"linear", "persistence", NULL};
+static const char *const initials[] = {"auto", "linear", "persistence", NULL};
 static const char *const bad_samples[] = {"stop", "skip", NULL};
 
 /* Whether a directory, existing or not, is the root of the file system. */
@@ -433,10 +433,12 @@ static const ups_config_key cache_keys[] = {
 
 static const ups_config_key operator_keys[] = {
     TRAINING(op.training, "20000", "16", OPTIMIZER(op.training.optimizer, "muon", "0.002", "0.0001", "0.998")),
-    KEY(CHOICE, "initial", op.initial, "linear", 0, 0,
-        "what an operator on a grid of tokens begins as: linear: the linear map of a token that comes closest to a "
-        "step, "
-        "measured on training trajectories; persistence: no change",
+    KEY(CHOICE, "initial", op.initial, "auto", 0, 0,
+        "what an operator on a grid of tokens begins as: linear: the linear map (model.operator.linear) that comes "
+        "closest "
+        "to a step, measured on training trajectories; persistence: no change; auto: linear for tasks of which that "
+        "map "
+        "explains three quarters of what a step changes",
         .choices = initials),
     KEY(INT64, "rollout_steps", op.rollout_steps, "4", 2, UPS_MAX_ROLLOUT_STEPS,
         "applications of the operator in the rollout losses"),

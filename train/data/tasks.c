@@ -207,6 +207,22 @@ static ups_status measure_parameters(ups_task *task, ups_error *error) {
     return status;
 }
 
+bool ups_task_parameters_differ(const ups_task *task) {
+    const ups_sample_splits *splits = &task->splits;
+    const int64_t count = splits->count[UPS_SPLIT_TRAIN];
+    ups_sample first, other;
+    if (task->source->parameter_count == 0 || count == 0) return false;
+    if (ups_source_describe(task->source, splits->samples[UPS_SPLIT_TRAIN][0], &first, NULL) != UPS_OK) return true;
+    for (int64_t i = 1; i < count; i++) {
+        if (ups_source_describe(task->source, splits->samples[UPS_SPLIT_TRAIN][i], &other, NULL) != UPS_OK) return true;
+        for (int p = 0; p < task->source->parameter_count; p++) {
+            const double a = first.parameters[p], b = other.parameters[p];
+            if (!(a == b) && !(isnan(a) && isnan(b))) return true;
+        }
+    }
+    return false;
+}
+
 ups_status ups_task_open_source(const ups_run_config *config, const ups_task_config *task, ups_source **source,
                                 ups_error *error) {
     unsigned count = task->file_count + task->test_file_count;

@@ -78,6 +78,9 @@ ups_split ups_task_held_out(const ups_task *task);
 /* UPS_ERR_ARGUMENT, with the remedy, where a split has none. */
 ups_status ups_task_check_split(const ups_task *task, ups_split split, ups_error *error);
 
+/* Whether training samples differ in a PDE parameter. */
+bool ups_task_parameters_differ(const ups_task *task);
+
 /* Largest number of PDE parameters that the operator is told of any task: the width of its condition. */
 int ups_tasks_parameter_count(const ups_tasks *tasks);
 

@@ -156,6 +156,23 @@ static const char *name_of_step(const ups_operator_options *options, const char 
     return name;
 }
 
+/* Whether a task's operator begins as the map that was found: where it explains nearly all, and one map can. Elsewhere
+ * training gets to its weights soon, rollouts of waves, which it extrapolates, are less stable for it, and where
+ * parameters or lengths of steps differ what it leaves is harder to learn than all of it. */
+static bool begins_linear(const operator_stage *o, const ups_task *task, const ups_one_step *step) {
+    static const double enough = 0.75;
+    const bool one_map = !task->uneven && task->config->stride_count < 2 && !ups_task_parameters_differ(task);
+    const bool begins =
+        step->linear && (o->config->op.initial == UPS_INITIAL_LINEAR || (one_map && step->explained >= enough));
+    if (begins)
+        ups_log(UPS_LOG_INFO, "operator: %s: begins as a linear map, which explains %.0f %% of what a step changes",
+                task->name, 100 * step->explained);
+    else if (o->config->op.initial == UPS_INITIAL_LINEAR)
+        ups_log(UPS_LOG_WARNING, "operator: %s: begins as persistence: there is too little to find a linear map on",
+                task->name);
+    return begins;
+}
+
 /* What a step of the variant's stride changes. Of the task's own stride, the first variant, also what the operator
  * begins as: the linear map that comes closest to that. */
 static ups_status set_step(const operator_stage *o, int task, int variant, ups_parameters *parameters,
@@ -166,7 +183,7 @@ static ups_status set_step(const operator_stage *o, int task, int variant, ups_p
                           .shape = ups_task_latents(o->config, &o->tasks->task[task]),
                           .stride = ups_latent_windows_stride(&o->windows, task, variant),
                           .bundle = options.bundle,
-                          .with_map = variant == 0 && o->config->op.initial == UPS_INITIAL_LINEAR,
+                          .with_map = variant == 0 && o->config->op.initial != UPS_INITIAL_PERSISTENCE,
                           .periodic = grid->periodic};
     if (ups_operator_reads_neighbors(&options)) of.dims = grid->dims;
     memcpy(of.cells, grid->cells, sizeof of.cells);
@@ -175,12 +192,8 @@ static ups_status set_step(const operator_stage *o, int task, int variant, ups_p
     ups_status status = ups_one_step_find(o->windows.sources[UPS_SPLIT_TRAIN][task], &of, &step, error);
     if (status != UPS_OK) return ups_fail_within(error, "task %s", options.grid.task);
     status = ups_parameters_set(parameters, name_of_step(&options, "change", name), step.change, error);
-    if (of.with_map && !step.linear)
-        ups_log(UPS_LOG_INFO,
-                "operator: %s: too little to find the linear map that comes closest to a step; it begins "
-                "as persistence",
-                options.grid.task);
-    for (int i = 0; i < 2 && status == UPS_OK && step.linear; i++) {
+    const bool begins = of.with_map && begins_linear(o, &o->tasks->task[task], &step);
+    for (int i = 0; i < 2 && status == UPS_OK && begins; i++) {
         snprintf(name, sizeof name, "operator.%s.skip.%s", options.grid.task, i == 0 ? "weight" : "bias");
         status = ups_parameters_set(parameters, name, i == 0 ? step.weight : step.bias, error);
     }

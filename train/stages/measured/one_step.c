@@ -26,6 +26,7 @@ typedef struct sums {
     double *row;                    /* (read + 1 + width) */
     int64_t spacing, frame_spacing; /* one of so many tokens is a row, in one of so many frames of a trajectory */
     int64_t pairs, rows;            /* of frames, and in all */
+    double total;                   /* squares of changes, weighted */
 } sums;
 
 static void add_squares(sums *s, const float *frame, int64_t last) {
@@ -65,6 +66,7 @@ static void add_row(sums *s, const float *frame, int64_t token, double weight) {
     row[s->read] = 1;
     for (int64_t i = 0; i < s->width; i++)
         changed[i] = (double)own[(i / dim + 1) * s->of->stride * each + i % dim] - (double)own[i % dim];
+    for (int64_t i = 0; i < s->width; i++) s->total += weight * changed[i] * changed[i];
     for (int64_t a = 0; a < n; a++) {
         const double scaled = weight * row[a];
         for (int64_t b = 0; b <= a; b++) s->moments[a * n + b] += scaled * row[b];
@@ -99,18 +101,21 @@ static bool factorise(double *a, int64_t n) {
     return true;
 }
 
-/* X of L Lᵀ X = B, in B's place (n, width). */
-static void solve(const double *l, int64_t n, double *b, int64_t width) {
+/* X of L Lᵀ X = B, in B's place (n, width). Returns Σ (L⁻¹ B)², what the map X explains of the squares. */
+static double solve(const double *l, int64_t n, double *b, int64_t width) {
+    double explained = 0;
     for (int64_t i = 0; i < n; i++) {
         for (int64_t k = 0; k < i; k++)
             for (int64_t w = 0; w < width; w++) b[i * width + w] -= l[i * n + k] * b[k * width + w];
         for (int64_t w = 0; w < width; w++) b[i * width + w] /= l[i * n + i];
     }
+    for (int64_t i = 0; i < n * width; i++) explained += b[i] * b[i];
     for (int64_t i = n - 1; i >= 0; i--) {
         for (int64_t k = i + 1; k < n; k++)
             for (int64_t w = 0; w < width; w++) b[i * width + w] -= l[k * n + i] * b[k * width + w];
         for (int64_t w = 0; w < width; w++) b[i * width + w] /= l[i * n + i];
     }
+    return explained;
 }
 
 /* The map: where a token alone is read, what it reads stands in the middle of the neighbours. */
@@ -121,7 +126,8 @@ static void find_map(sums *s, ups_one_step *found) {
     for (int64_t a = 0; a < s->read; a++) trace += s->moments[a * n + a];
     for (int64_t a = 0; a < s->read; a++) s->moments[a * n + a] += ridge * trace / (double)s->read; /* not to the 1 */
     if (!factorise(s->moments, n)) return;
-    solve(s->moments, n, s->changed, s->width);
+    const double explained = solve(s->moments, n, s->changed, s->width);
+    found->explained = s->total > 0 ? explained / s->total : 0;
     for (int64_t i = 0; i < s->width; i++) {
         const double unit = (double)found->change[i];
         if (!(unit > 0)) continue;

@@ -26,6 +26,7 @@ typedef struct ups_one_step {
     float *change;       /* (bundle, dim): root mean square of the change after one step, after two, … */
     float *weight;       /* (width, read), of the map from what is read to changes in units of `change` */
     float *bias;         /* (width) */
+    double explained;    /* share of the changes' squares that the map explains, weighted as its errors are */
     bool linear;         /* whether there was a map to be found; else nobody reads weight and bias */
 } ups_one_step;
 
