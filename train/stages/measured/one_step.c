@@ -42,7 +42,7 @@ static void add_squares(sums *s, const float *frame, int64_t last) {
 
 /* The token at a tap of another, or −1 beyond the border. Taps count as those of ups_neighborhood do. */
 static int64_t neighbour(const ups_one_step_of *of, int64_t token, int tap) {
-    int64_t at[UPS_MAX_GRID_DIMS], found = 0;
+    int64_t at[UPS_MAX_GRID_DIMS] = {0}, found = 0;
     for (int a = of->dims - 1; a >= 0; a--) {
         at[a] = token % of->cells[a] + tap % 3 - 1;
         token /= of->cells[a];
