@@ -54,9 +54,9 @@ def options(**keys):
 
 
 def test_rollouts_grow_by_the_curriculum(runs):
-    """An untrained operator repeats the first frame, and the only window is the only training trajectory from its first
+    """An untrained operator that begins so repeats the first frame, and the only window is the only training trajectory from its first
     frame on: the loss of each length is known from the cached latents."""
-    runs.must("train", runs.config("grow", CONFIG), *options(rollout_curriculum="[2, 4]"))
+    runs.must("train", runs.config("grow", CONFIG), *options(rollout_curriculum="[2, 4]", initial="persistence"))
     dump = runs.path("grow.npy")
     runs.must("cache", "export", runs.path("grow", "cache", "line", "train"), "-o", dump)
     z = np.load(dump)[0].astype(float).reshape(FRAMES, -1)
