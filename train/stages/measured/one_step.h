@@ -1,7 +1,7 @@
 /* What a step does to latents on a grid, as far as that can be measured before anything is learnt: how much each number
  * of a token changes, and the linear map of a token, or of it and its neighbours, that comes closest to the change. An
  * operator that begins as that map begins where gradients would take it in thousands of steps: where a few steps of a
- * trajectory change far more than the others, as smooth noise does, its weights are many times those that rates of
+ * trajectory change far more than the others, as noise that fades does, its weights are many times those that rates of
  * learning are made for. */
 #ifndef UPS_TRAIN_STAGES_MEASURED_ONE_STEP_H
 #define UPS_TRAIN_STAGES_MEASURED_ONE_STEP_H
