@@ -15,12 +15,8 @@
 #ifndef UPS_TRAIN_EVALUATION_EVALUATE_H
 #define UPS_TRAIN_EVALUATION_EVALUATE_H
 
-#include "base/json.h"
 #include "train/evaluation/predictions.h"
-#include "train/evaluation/scores/forecast.h"
-#include "train/evaluation/scores/gates.h"
-#include "train/evaluation/scores/pde_metrics.h"
-#include "train/evaluation/scores/rollout_scores.h"
+#include "train/evaluation/results.h"
 #include "train/evaluation/surrogate.h"
 
 /* What is evaluated: a trained surrogate, or predictions of another model. Those go from each trajectory's first start
@@ -29,39 +25,6 @@ typedef struct ups_evaluated {
     ups_surrogate *surrogate;
     ups_predictions *predictions; /* NULL: the surrogate */
 } ups_evaluated;
-
-typedef struct ups_horizon_evaluation {
-    int64_t steps;   /* ahead; 0: the whole trajectory */
-    int64_t windows; /* (trajectory, start)s scored; 0: no trajectory is that long, and nothing below is set */
-    int64_t frames;  /* scored in each window: 1, or all of the rollout */
-    ups_pde_metrics_values summary[UPS_FORECASTS]; /* mean over the solution fields */
-    ups_pde_metrics_values *fields[UPS_FORECASTS]; /* (channels) */
-    double *nrmse_by_frame[UPS_FORECASTS];         /* (frames), mean over the solution fields */
-} ups_horizon_evaluation;
-
-typedef struct ups_task_evaluation {
-    const ups_task *task; /* borrowed */
-    ups_split split;
-    int64_t trajectories; /* evaluated */
-    int64_t given;        /* frames of a trajectory that are given */
-    int64_t steps;        /* behind these, to the end of a trajectory */
-    int forecasts;        /* of those in forecast.h, the first: without the reconstruction where none is */
-    bool *solution;       /* (channels): changes in time */
-    ups_horizon_evaluation *horizons;
-    int horizon_count;
-    ups_rollout_scores *rollout;     /* the whole rollout over time; NULL where no horizon is 0 */
-    ups_gates *gates;                /* of that rollout; NULL where there is none */
-    ups_gate_result gate[UPS_GATES]; /* held against evaluation.gates */
-    int64_t *samples;                /* (trajectories) of the task's source */
-    uint64_t
-        *truth_hash; /* (trajectories): XXH3 of the last given frame and all that are scored, float32, channels last */
-    double correlation;   /* evaluation.correlation: below it a rollout is lost */
-    int64_t latents;      /* numbers that a frame is encoded to; 0: it is not */
-    double frame_seconds; /* that a predicted frame takes: its share of an application of the operator to many
-                             trajectories, and decoding it; in the fastest calls. Infinite where only the first one
-                             is there, which is no measure; of predictions it is not known */
-    double seconds;       /* of all the work, reading included */
-} ups_task_evaluation;
 
 /* How many first frames of a trajectory are given and not scored, at the task's stride. UPS_ERR_CONFIG, which names the
  * task, where that leaves none. */
@@ -79,9 +42,5 @@ ups_status ups_evaluation_match(const ups_run_config *config, const ups_task *ta
  * with ups_task_evaluation_free. */
 ups_status ups_evaluate_task(const ups_run_config *config, const ups_tasks *tasks, int task, ups_split split,
                              const ups_evaluated *evaluated, ups_task_evaluation *evaluation, ups_error *error);
-void ups_task_evaluation_free(ups_task_evaluation *evaluation);
-
-/* All of it; numbers that are not finite are null. *json: a new reference. UPS_ERR_MEMORY. */
-ups_status ups_task_evaluation_json(const ups_task_evaluation *evaluation, json_t **json, ups_error *error);
 
 #endif

@@ -1,6 +1,7 @@
 /* An evaluation as JSON: what output/evaluation.json and `ups eval --json` hold. JSON has no NaN: a metric that does
  * not exist (a band finer than the grid) or blew up is null. */
-#include "train/evaluation/evaluate.h"
+#include "train/evaluation/results.h"
+
 #include "train/metrics.h"
 #include <math.h>
 #include <stdio.h>
@@ -294,4 +295,20 @@ ups_status ups_task_evaluation_json(const ups_task_evaluation *evaluation, json_
     }
     *out = json;
     return status;
+}
+
+void ups_task_evaluation_free(ups_task_evaluation *evaluation) {
+    for (int i = 0; i < evaluation->horizon_count; i++) {
+        for (int f = 0; f < UPS_FORECASTS; f++) {
+            free(evaluation->horizons[i].fields[f]);
+            free(evaluation->horizons[i].nrmse_by_frame[f]);
+        }
+    }
+    free(evaluation->horizons);
+    free(evaluation->solution);
+    free(evaluation->samples);
+    free(evaluation->truth_hash);
+    ups_rollout_scores_destroy(evaluation->rollout);
+    ups_gates_destroy(evaluation->gates);
+    *evaluation = (ups_task_evaluation){0};
 }
