@@ -156,18 +156,23 @@ static const char *name_of_step(const ups_operator_options *options, const char 
     return name;
 }
 
-/* Whether a task's operator begins as the map that was found: where it explains nearly all, and one map can. Elsewhere
- * training gets to its weights soon, rollouts of waves, which it extrapolates, are less stable for it, and where
- * parameters or lengths of steps differ what it leaves is harder to learn than all of it. */
+/* Whether a task's operator may begin as a linear map. One that is free to choose does where one map can do for all
+ * steps: where parameters or lengths of steps differ what it leaves is harder to learn than all of it. */
+static bool may_begin_linear(const operator_stage *o, const ups_task *task) {
+    if (o->config->op.initial != UPS_INITIAL_AUTO) return o->config->op.initial == UPS_INITIAL_LINEAR;
+    return !task->uneven && task->config->stride_count < 2 && !ups_task_parameters_differ(task);
+}
+
+/* Whether it begins as the map that was found: where that explains nearly all. Elsewhere training gets to its weights
+ * soon, and rollouts of waves, which it extrapolates, are less stable for it. */
 static bool begins_linear(const operator_stage *o, const ups_task *task, const ups_one_step *step) {
     static const double enough = 0.75;
-    const bool one_map = !task->uneven && task->config->stride_count < 2 && !ups_task_parameters_differ(task);
-    const bool begins =
-        step->linear && (o->config->op.initial == UPS_INITIAL_LINEAR || (one_map && step->explained >= enough));
+    const bool wanted = o->config->op.initial == UPS_INITIAL_LINEAR;
+    const bool begins = step->linear && (wanted || step->explained >= enough);
     if (begins)
         ups_log(UPS_LOG_INFO, "operator: %s: begins as a linear map, which explains %.0f %% of what a step changes",
                 task->name, 100 * step->explained);
-    else if (o->config->op.initial == UPS_INITIAL_LINEAR)
+    else if (wanted)
         ups_log(UPS_LOG_WARNING, "operator: %s: begins as persistence: there is too little to find a linear map on",
                 task->name);
     return begins;
@@ -183,7 +188,7 @@ static ups_status set_step(const operator_stage *o, int task, int variant, ups_p
                           .shape = ups_task_latents(o->config, &o->tasks->task[task]),
                           .stride = ups_latent_windows_stride(&o->windows, task, variant),
                           .bundle = options.bundle,
-                          .with_map = variant == 0 && o->config->op.initial != UPS_INITIAL_PERSISTENCE,
+                          .with_map = variant == 0 && may_begin_linear(o, &o->tasks->task[task]),
                           .periodic = grid->periodic};
     if (ups_operator_reads_neighbors(&options)) of.dims = grid->dims;
     memcpy(of.cells, grid->cells, sizeof of.cells);
