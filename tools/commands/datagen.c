@@ -73,6 +73,15 @@ static void print_json_list(void) {
     json_decref(list);
 }
 
+/* A parameter as an option with its default; returns how many characters that takes. */
+static int write_setting(const ups_solver_parameter *parameter, char setting[64]) {
+    if (!(parameter->kind & UPS_CHOICE))
+        return snprintf(setting, 64, "--param %s=%g", parameter->name, parameter->default_value);
+    const char *word;
+    const int length = ups_solver_word(parameter, (int)parameter->default_value, &word);
+    return snprintf(setting, 64, "--param %s=%.*s", parameter->name, length, word);
+}
+
 static void describe_solver(const ups_solver *solver, FILE *out) {
     fprintf(out, "%s - %s\n", solver->name, solver->summary);
     for (const char *line = solver->equation; line; line = strchr(line, '\n')) {
@@ -82,19 +91,22 @@ static void describe_solver(const ups_solver *solver, FILE *out) {
     fprintf(out, "\n  --resolution %lld", (long long)solver->default_resolution);
     if (solver->default_steps > 0) fprintf(out, " --steps %lld", (long long)solver->default_steps);
     fputc('\n', out);
+    int widest = 0;
+    char setting[64];
+    for (int p = 0; p < solver->parameter_count; p++) {
+        const int length = write_setting(&solver->parameters[p], setting);
+        if (length > widest) widest = length;
+    }
     for (int p = 0; p < solver->parameter_count; p++) {
         const ups_solver_parameter *parameter = &solver->parameters[p];
-        char setting[64], unit[32] = "";
+        write_setting(parameter, setting);
+        fprintf(out, "  %-*s  %s", widest, setting, parameter->help);
         if (parameter->kind & UPS_CHOICE) {
-            const char *word;
-            const int length = ups_solver_word(parameter, (int)parameter->default_value, &word);
-            snprintf(setting, sizeof setting, "--param %s=%.*s", parameter->name, length, word);
-            fprintf(out, "  %-26s%s: %s\n", setting, parameter->help, parameter->unit);
+            fprintf(out, ": %s\n", parameter->unit);
             continue;
         }
-        snprintf(setting, sizeof setting, "--param %s=%g", parameter->name, parameter->default_value);
-        if (strcmp(parameter->unit, "1") != 0) snprintf(unit, sizeof unit, " [%s]", parameter->unit);
-        fprintf(out, "  %-26s%s%s, %g to %g\n", setting, parameter->help, unit, parameter->minimum, parameter->maximum);
+        if (strcmp(parameter->unit, "1") != 0) fprintf(out, " [%s]", parameter->unit);
+        fprintf(out, ", %g to %g\n", parameter->minimum, parameter->maximum);
     }
 }
 
