@@ -81,7 +81,8 @@ typedef struct ups_op_attributes {
     uint32_t layer;         /* residual, noise: separates random streams */
     int64_t batch;          /* broadcast */
     float factor;           /* scale; bound: from where on; noise: deviation; grouped loss: least norm of a target */
-    int64_t offset, length; /* slice; weigh: rows that make one, length */
+    int64_t offset, length; /* slice; weigh: rows that make one, length; spectral: 0, or of lines: how many lie side by
+                               side, length */
     int64_t frame;          /* select_frame */
     ups_dtype dtype;        /* cast */
     bool channels_first;    /* patchify, gather_points */

@@ -486,14 +486,15 @@ ups_value ups_angles(ups_graph *g, ups_value places, int64_t width) {
                             with_last(shape_of(g, places), width), 0, NULL);
 }
 
-ups_value ups_spectral(ups_graph *g, ups_value x, ups_value weight, const ups_value *tables, int dims,
-                       const int64_t *modes) {
+/* `inner`: 0, or how many lines lie side by side. */
+static ups_value mix_modes(ups_graph *g, ups_value x, ups_value weight, const ups_value *tables, int dims,
+                           const int64_t *modes, int64_t inner) {
     const ups_op_kind kind = UPS_OP_SPECTRAL;
     require_float(g, kind, "x", x);
     require_rank(g, kind, "x", x, 3);
     require_rank(g, kind, "the weight", weight, 3);
     if (dims < 1 || dims > 3) ups_graph_abort(g, ups_op_name(kind), "%d grid axes", dims);
-    ups_op_attributes attributes = {.dims = dims, .tf32 = allows_tf32(g, weight)};
+    ups_op_attributes attributes = {.dims = dims, .length = inner, .tf32 = allows_tf32(g, weight)};
     ups_value inputs[] = {x, weight, UPS_NO_VALUE, UPS_NO_VALUE, UPS_NO_VALUE};
     ups_shape shape = shape_of(g, x), matrices = shape_of(g, weight);
     int64_t cells = 1, rows = 1, all = 1, parts = 1;
@@ -512,6 +513,11 @@ ups_value ups_spectral(ups_graph *g, ups_value x, ups_value weight, const ups_va
         all *= modes[axis];
         parts *= 2;
     }
+    if (inner > 0) { /* of lines: as many as it takes for all tokens */
+        require_size(g, kind, "tokens beside whole lines", shape.size[1] % (cells * inner), 0);
+        rows *= shape.size[1] / cells;
+        cells = shape.size[1];
+    }
     require_size(g, kind, "the number of tokens", shape.size[1], cells);
     require_size(g, kind, "the number of modes", matrices.size[0], all);
     require_size(g, kind, "the height of a mode's matrices", matrices.size[1], parts * shape.size[2]);
@@ -519,6 +525,17 @@ ups_value ups_spectral(ups_graph *g, ups_value x, ups_value weight, const ups_va
     if (dtype_of(g, weight) != UPS_F32) ups_graph_abort(g, ups_op_name(kind), "the weight is not float32");
     return ups_graph_append(g, kind, &attributes, 2 + dims, inputs, dtype_of(g, x), shape, 1,
                             &UPS_SHAPE(shape.size[0], rows, shape.size[2]));
+}
+
+ups_value ups_spectral(ups_graph *g, ups_value x, ups_value weight, const ups_value *tables, int dims,
+                       const int64_t *modes) {
+    return mix_modes(g, x, weight, tables, dims, modes, 0);
+}
+
+ups_value ups_spectral_lines(ups_graph *g, ups_value x, ups_value weight, ups_value table, int64_t inner,
+                             int64_t modes) {
+    if (inner < 1) ups_graph_abort(g, ups_op_name(UPS_OP_SPECTRAL), "%lld lines side by side", (long long)inner);
+    return mix_modes(g, x, weight, &table, 1, &modes, inner);
 }
 
 static ups_value sample_loss(ups_graph *g, ups_op_kind kind, const ups_op_attributes *attributes, ups_value prediction,

@@ -114,6 +114,11 @@ ups_value ups_angles(ups_graph *g, ups_value places, int64_t width);
  * table. Saves T x (B, modes, D). Gradients to x and the weight */
 ups_value ups_spectral(ups_graph *g, ups_value x, ups_value weight, const ups_value *tables, int dims,
                        const int64_t *modes);
+/* The same along one axis of a grid, line by line: x (B, outer · cells · inner, D), where `inner` tokens lie between
+ * two of a line, as of a row-major grid the cells of all later axes. table (2 K, cells), weight (modes, 2 D, D). Saves
+ * T x (B, outer · 2 K · inner, D) */
+ups_value ups_spectral_lines(ups_graph *g, ups_value x, ups_value weight, ups_value table, int64_t inner,
+                             int64_t modes);
 /* y (B, C·Π n) = fields x (B, C·Π n), channels first and the fastest grid axis last, by orthonormal modes along each of
  * `dims` axes of n points. Periodic: row 0 √(1/n), rows 2 k − 1 and 2 k √(2/n) times the cosine and the sine of
  * 2 π k i / n at point i, and of an even n last √(1/n) (−1)^i. Otherwise DCT-II: row r √(2/n) times the cosine of

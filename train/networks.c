@@ -118,6 +118,7 @@ ups_operator_options ups_run_core(const ups_run_config *config) {
     options.attended_tokens = core->attended_tokens;
     options.merge_above = core->merge_above;
     options.convolution = (int)core->convolution;
+    options.factorized = core->factorized;
     options.core = core->name;
     options.hidden = core->hidden;
     options.depth = (int)core->depth;
@@ -424,6 +425,7 @@ static void describe_core(const ups_operator_options *options, json_t *op) {
         json_object_set_new(op, "merge_above", json_integer(options->merge_above));
     }
     if (options->convolution > 0) json_object_set_new(op, "convolution", json_integer(options->convolution));
+    if (options->factorized) json_object_set_new(op, "factorized", json_true());
 }
 
 /* Of tasks that have one of their own. */

@@ -19,6 +19,7 @@ enum { ALIGNMENT = 64, MAX_PARTS = 8 };
 typedef struct spectral {
     int dims, parts;
     int64_t batch, tokens, width, padded; /* padded: the width in whole vectors */
+    int64_t inner; /* of lines: tokens from one of a line to the next, so many lines side by side; else 1 */
     int64_t cells[3], rows[3], modes[3],
         all[3];                    /* along each axis: rows of the table, modes used, modes of the weight */
     int64_t row_count, mode_count; /* of all axes */
@@ -33,8 +34,9 @@ static spectral spectral_of(const ups_op_call *call) {
                   .batch = x->size[0],
                   .tokens = x->size[1],
                   .width = x->size[2],
-                  .row_count = 1,
+                  .inner = a->length > 0 ? a->length : 1,
                   .mode_count = 1};
+    s.row_count = s.inner;
     s.padded = ups_div_up(s.width, UPS_VECTOR) * UPS_VECTOR;
     for (int axis = 0; axis < s.dims; axis++) {
         const ups_tensor *table = &call->inputs[2 + axis];
@@ -45,6 +47,10 @@ static spectral spectral_of(const ups_op_call *call) {
         s.table[axis] = table->data;
         s.row_count *= s.rows[axis];
         s.mode_count *= s.modes[axis];
+    }
+    if (a->length > 0) { /* lines side by side are a sample, of which there are more */
+        s.batch *= s.tokens / (s.inner * s.cells[0]);
+        s.tokens = s.inner * s.cells[0];
     }
     return s;
 }
@@ -57,7 +63,7 @@ static size_t aligned(size_t floats) {
 
 /* Floats that a sample takes between two axes, at most. */
 static size_t sample_floats(const spectral *s) {
-    int64_t most = 0, before = 1, after = s->padded;
+    int64_t most = 0, before = 1, after = s->inner * s->padded;
     for (int axis = 0; axis < s->dims; axis++) after *= s->rows[axis];
     for (int axis = 0; axis < s->dims; axis++) {
         most = before * after > most ? before * after : most;
@@ -77,7 +83,7 @@ typedef struct scratch {
 static scratch scratch_of(const spectral *s, float *memory, bool backward, size_t *floats, int threads) {
     size_t modes = aligned((size_t)(s->batch * s->row_count * s->padded));
     scratch c = {.sample = sample_floats(s),
-                 .parts = aligned((size_t)(s->batch * 2 * s->padded)),
+                 .parts = aligned((size_t)(s->batch * s->inner * 2 * s->padded)),
                  .matrices = aligned((size_t)(s->parts * s->padded * s->padded))};
     c.thread = 2 * c.sample > c.parts + 2 * c.matrices ? 2 * c.sample : c.parts + 2 * c.matrices;
     *floats = (backward ? 2 : 1) * modes + (size_t)threads * c.thread;
@@ -101,7 +107,7 @@ static size_t workspace(const ups_device *device, const ups_op_call *call, bool 
  * axis or three. Tokens may lie in the second. */
 static float *to_modes(const spectral *s, const float *tokens, float *first, float *second) {
     float *const buffers[] = {first, second};
-    int64_t outer = s->tokens, inner = s->padded;
+    int64_t outer = s->tokens / s->inner, inner = s->inner * s->padded;
     const float *from = tokens;
     float *to = first;
     for (int axis = s->dims - 1, turn = 0; axis >= 0; axis--, turn++) {
@@ -191,7 +197,7 @@ typedef struct mode {
 
 static mode mode_of(const spectral *s, int64_t index) {
     mode m = {.row = 0};
-    int64_t step = 1, weight_step = 1;
+    int64_t step = s->inner, weight_step = 1;
     for (int axis = s->dims - 1, bit = 0; axis >= 0; axis--, bit++) {
         int64_t k = index % s->modes[axis];
         index /= s->modes[axis];
@@ -306,13 +312,14 @@ static void split_matrices(const spectral *s, float *from, float *packed) {
     split(s, source, part, s->padded * s->padded, 2.0f / (float)s->parts); /* what joining makes of it */
 }
 
-/* (B, 2 padded): of a wave, beside each other s(p, q) x_(p^q), or, to go back, s(p^q, q) x_(p^q). Rows of `x` are
- * `width` long; what is missing of `padded` is zero. */
+/* (B · inner, 2 padded): of a wave, beside each other s(p, q) x_(p^q), or, to go back, s(p^q, q) x_(p^q). Rows of `x`
+ * are `width` long; what is missing of `padded` is zero. */
 static void sign_parts(const spectral *s, const mode *m, int wave, int p, bool back, const float *x, int64_t width,
                        float *to) {
-    for (int64_t b = 0; b < s->batch; b++) {
+    for (int64_t i = 0; i < s->batch * s->inner; i++) {
+        const int64_t row = i / s->inner * s->row_count + m->row + i % s->inner;
         for (int q = 0; q < 2; q++, to += s->padded) {
-            const float *from = x + (b * s->row_count + m->row + m->part[2 * wave + (p ^ q)]) * width;
+            const float *from = x + (row + m->part[2 * wave + (p ^ q)]) * width;
             float sign = negative(back ? p ^ q : p, q) ? -1.0f : 1.0f;
             for (int64_t d = 0; d < s->width; d++) to[d] = sign * from[d];
             for (int64_t d = s->width; d < s->padded; d++) to[d] = 0.0f;
@@ -353,20 +360,32 @@ static void transpose_matrices(const spectral *s, const mode *m, const float *we
     split_matrices(s, packed, packed);
 }
 
-/* Part p of a wave (B, padded), in rows of (B, rows, padded), = signed parts times its matrices. */
+/* Rows of a mode's part lie side by side in a sample where they are those of lines, else once in each. */
+static int64_t runs_of(const spectral *s) {
+    return s->inner > 1 ? s->batch : 1;
+}
+
+/* Part p of a wave (B, inner, padded), in rows of (B, rows, padded), = signed parts times its matrices. */
 static void multiply_part(const spectral *s, const mode *m, int wave, int p, const float *parts, const float *matrices,
                           float *modes) {
-    int64_t k = 2 * s->padded;
-    ups_product(s->batch, s->padded, k, parts, k, 1, matrices + wave * k * s->padded, s->padded,
-                modes + (m->row + m->part[2 * wave + p]) * s->padded, s->row_count * s->padded, false);
+    const int64_t k = 2 * s->padded, runs = runs_of(s), rows = s->batch * s->inner / runs;
+    float *to = modes + (m->row + m->part[2 * wave + p]) * s->padded;
+    for (int64_t run = 0; run < runs; run++) {
+        ups_product(rows, s->padded, k, parts + run * rows * k, k, 1, matrices + wave * k * s->padded, s->padded,
+                    to + run * s->row_count * s->padded, (runs > 1 ? 1 : s->row_count) * s->padded, false);
+    }
 }
 
 /* dW of a wave (2 padded, padded) (+)= signed parts^T times the gradient of part p. */
 static void add_to_matrices(const spectral *s, const mode *m, int wave, int p, const float *parts,
                             const float *gradient, float *made) {
-    int64_t rows = 2 * s->padded;
-    ups_product(rows, s->padded, s->batch, parts, 1, rows, gradient + (m->row + m->part[2 * wave + p]) * s->padded,
-                s->row_count * s->padded, made + wave * rows * s->padded, s->padded, p > 0);
+    const int64_t k = 2 * s->padded, runs = runs_of(s), rows = s->batch * s->inner / runs;
+    const float *from = gradient + (m->row + m->part[2 * wave + p]) * s->padded;
+    for (int64_t run = 0; run < runs; run++) {
+        ups_product(k, s->padded, rows, parts + run * rows * k, 1, k, from + run * s->row_count * s->padded,
+                    (runs > 1 ? 1 : s->row_count) * s->padded, made + wave * k * s->padded, s->padded,
+                    p > 0 || run > 0);
+    }
 }
 
 static void write_matrices(const spectral *s, const mode *m, float *made, float *weight, bool accumulate) {

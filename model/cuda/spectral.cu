@@ -22,6 +22,7 @@ struct spectral {
     int dims, parts, batch, width;
     int cells[3], rows[3], modes[3], all[3]; // along each axis: rows of the table, modes used, modes of the weight
     int row_count, mode_count, tokens;       // of all axes
+    int inner, mixed; // lines side by side, or 1; rows that a part's matrices multiply: samples, or all lines
 };
 
 static spectral spectral_of(const ups_op_call *call) {
@@ -29,7 +30,8 @@ static spectral spectral_of(const ups_op_call *call) {
     spectral s = {};
     s.dims = call->attributes->dims, s.parts = 1 << s.dims;
     s.batch = (int)x->size[0], s.tokens = (int)x->size[1], s.width = (int)x->size[2];
-    s.row_count = s.mode_count = 1;
+    s.inner = call->attributes->length > 0 ? (int)call->attributes->length : 1;
+    s.row_count = s.inner, s.mode_count = 1;
     for (int axis = 0; axis < s.dims; axis++) {
         const ups_shape *table = &call->inputs[2 + axis].shape;
         s.rows[axis] = (int)table->size[0], s.cells[axis] = (int)table->size[1];
@@ -37,6 +39,11 @@ static spectral spectral_of(const ups_op_call *call) {
         s.all[axis] = (int)call->attributes->modes[axis];
         s.row_count *= s.rows[axis], s.mode_count *= s.modes[axis];
     }
+    if (call->attributes->length > 0) { // lines side by side are a sample, of which there are more
+        s.batch *= s.tokens / (s.inner * s.cells[0]);
+        s.tokens = s.inner * s.cells[0];
+    }
+    s.mixed = s.batch * s.inner;
     return s;
 }
 
@@ -196,7 +203,7 @@ template <int DIMS> struct mode {
 
 template <int DIMS> static __device__ __forceinline__ mode<DIMS> mode_of(const spectral &s, int index) {
     mode<DIMS> m = {};
-    int step = 1, weight_step = 1;
+    int step = s.inner, weight_step = 1;
 #pragma unroll
     for (int axis = DIMS - 1; axis >= 0; axis--) {
         const int k = index % s.modes[axis];
@@ -210,21 +217,26 @@ template <int DIMS> static __device__ __forceinline__ mode<DIMS> mode_of(const s
     return m;
 }
 
-// What a product takes and gives, `waves`: (waves of all modes, parts, B, D), or, signed, (…, B, 2, D).
+// What a product takes and gives, `waves`: (waves of all modes, parts, M, D), or, signed, (…, M, 2, D), of M = s.mixed rows.
 struct place {
-    int feature, sample, mode;
+    int feature, sample, mode; // of M: samples, or lines
 };
 
 // Of N features of a sample's mode.
 template <int N> static __device__ __forceinline__ place place_of(const spectral &s, int64_t index) {
     const int groups = s.width / N;
-    return {(int)(index % groups) * N, (int)(index / groups % s.batch), (int)(index / groups / s.batch)};
+    return {(int)(index % groups) * N, (int)(index / groups % s.mixed), (int)(index / groups / s.mixed)};
+}
+
+// The first of its rows among those of all samples.
+static __device__ __forceinline__ int64_t first_row(const spectral &s, const place &at) {
+    return (int64_t)(at.sample / s.inner) * s.row_count + at.sample % s.inner;
 }
 
 // Where part p of a wave begins.
 template <int DIMS, bool SIGNED>
 static __device__ __forceinline__ int64_t wave_start(const spectral &s, const place &at, int wave, int p) {
-    const int64_t row = (((int64_t)at.mode * (1 << DIMS) / 2 + wave) * 2 + p) * s.batch + at.sample;
+    const int64_t row = (((int64_t)at.mode * (1 << DIMS) / 2 + wave) * 2 + p) * s.mixed + at.sample;
     return row * s.width * (SIGNED ? 2 : 1) + at.feature;
 }
 
@@ -239,7 +251,7 @@ static __global__ void __launch_bounds__(THREADS) spectral_spread(float *modes, 
         float x[N][PARTS], v[N];
 #pragma unroll
         for (int p = 0; p < PARTS; p++) {
-            read_elements<N>(rows, ((int64_t)at.sample * s.row_count + m.row[p]) * s.width + at.feature, v);
+            read_elements<N>(rows, (first_row(s, at) + m.row[p]) * s.width + at.feature, v);
 #pragma unroll
             for (int j = 0; j < N; j++) x[j][p] = v[j];
         }
@@ -287,7 +299,7 @@ static __global__ void __launch_bounds__(THREADS) spectral_collect(float *modes,
         for (int p = 0; p < PARTS; p++) {
 #pragma unroll
             for (int j = 0; j < N; j++) v[j] = x[j][p];
-            write_elements<N>(rows, ((int64_t)at.sample * s.row_count + m.row[p]) * s.width + at.feature, v);
+            write_elements<N>(rows, (first_row(s, at) + m.row[p]) * s.width + at.feature, v);
         }
     }
 }
@@ -328,7 +340,7 @@ template <bool SIGNED>
 static ups_status spread(ups_device *device, const spectral &s, float *modes, float *waves, ups_error *error) {
     cudaStream_t stream = ups_cuda_stream(device);
     const bool wide = s.width % WIDE == 0 && (uintptr_t)modes % 16 == 0;
-    const int64_t count = (int64_t)s.mode_count * s.batch * (wide ? s.width / WIDE : s.width);
+    const int64_t count = (int64_t)s.mode_count * s.mixed * (wide ? s.width / WIDE : s.width);
     const unsigned blocks = blocks_for(count, 1);
     switch (s.dims * 2 + wide) {
     case 2: spectral_spread<1, 1, SIGNED><<<blocks, THREADS, 0, stream>>>(modes, waves, s, count); break;
@@ -345,7 +357,7 @@ template <bool SIGNED>
 static ups_status collect(ups_device *device, const spectral &s, float *modes, float *waves, ups_error *error) {
     cudaStream_t stream = ups_cuda_stream(device);
     const bool wide = s.width % WIDE == 0 && (uintptr_t)modes % 16 == 0;
-    const int64_t count = (int64_t)s.mode_count * s.batch * (wide ? s.width / WIDE : s.width);
+    const int64_t count = (int64_t)s.mode_count * s.mixed * (wide ? s.width / WIDE : s.width);
     const unsigned blocks = blocks_for(count, 1);
     switch (s.dims * 2 + wide) {
     case 2: spectral_collect<1, 1, SIGNED><<<blocks, THREADS, 0, stream>>>(modes, waves, s, count); break;
@@ -391,7 +403,7 @@ static size_t aligned(int64_t count) {
 
 // Floats between two axes, at most.
 static int64_t most_between(const spectral &s) {
-    int64_t most = 1, before = s.batch, after = s.width;
+    int64_t most = 1, before = s.batch, after = (int64_t)s.inner * s.width;
     for (int axis = 0; axis < s.dims; axis++) after *= s.rows[axis];
     for (int axis = 0; axis + 1 < s.dims; axis++) {
         before *= s.cells[axis], after /= s.rows[axis];
@@ -426,8 +438,8 @@ static ups_status make_products(ups_device *device, const spectral &s, bool tf32
     ups_cuda_product_options options = {};
     options.tf32 = tf32;
     options.batch = (int64_t)s.mode_count * s.parts / 2;
-    const ups_cuda_matrix w = {2 * s.width, s.width, UPS_F32, 0}, z = {2 * s.batch, 2 * s.width, UPS_F32, 0};
-    const ups_cuda_matrix y = {2 * s.batch, s.width, UPS_F32, 0};
+    const ups_cuda_matrix w = {2 * s.width, s.width, UPS_F32, 0}, z = {2 * s.mixed, 2 * s.width, UPS_F32, 0};
+    const ups_cuda_matrix y = {2 * s.mixed, s.width, UPS_F32, 0};
     UPS_TRY(ups_cuda_product_make(device, &p->forward, w, false, z, false, y, options, error));
     if (!backward) return UPS_OK;
     UPS_TRY(ups_cuda_product_make(device, &p->input, w, true, y, false, z, options, error));
@@ -471,7 +483,7 @@ static float *at(const ups_op_call *call, size_t offset) {
 static ups_status to_modes(ups_device *device, const ups_op_call *call, const spectral &s, const ups_tensor *x, float *modes,
                            ups_error *error) {
     const plan *p = (const plan *)call->state;
-    int64_t outer = (int64_t)s.batch * s.tokens, inner = s.width;
+    int64_t outer = (int64_t)s.batch * s.tokens / s.inner, inner = (int64_t)s.inner * s.width;
     ups_tensor from = *x;
     for (int axis = s.dims - 1; axis >= 0; axis--) {
         const ups_tensor to = floats(axis == 0 ? modes : at(call, p->between[axis % 2]));

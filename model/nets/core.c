@@ -169,7 +169,12 @@ static ups_status check_modes(const ups_operator_options *o, ups_error *error) {
     const int64_t most_weights = (int64_t)1 << 40;
     const int dims = o->grid.dims;
     const int64_t modes = o->modes[dims - 1];
-    const int64_t weights[] = {modes,    dims > 1 ? modes : 1, dims > 2 ? modes : 1, (int64_t)1 << dims, o->hidden,
+    const bool each = o->factorized; /* axis has matrices of its own */
+    const int64_t weights[] = {modes,
+                               dims > 1 && !each ? modes : 1,
+                               dims > 2 && !each ? modes : 1,
+                               each ? 2 * dims : (int64_t)1 << dims,
+                               o->hidden,
                                o->hidden};
     if (product(weights, 6, most_weights) < 0) {
         return ups_fail(error, UPS_ERR_CONFIG,

@@ -5,7 +5,10 @@
  * half empty, so that what leaves on one side does not come in on the other: as zeros beyond the border. Tables are
  * orthonormal, so that a model reads other resolutions of the same domain. Matrices are shared by tasks with as many
  * axes and the same kind of border, PREFIX.spectral.2d.periodic; a task uses the lowest modes that its grid has. Where
- * tokens were merged there are half as many along each axis. */
+ * tokens were merged there are half as many along each axis.
+ *
+ * `factorized`: Σ_axes spectral along the axis (Tran et al., arXiv 2111.13802), each with matrices of its own,
+ * PREFIX.spectral.2d.periodic.axis0: k matrices for k modes of an axis, where all axes together take k^dims. */
 #include "model/nets/core_blocks.h"
 
 #include "model/nets/blocks.h"
@@ -40,6 +43,29 @@ static ups_value table(ups_graph *g, int64_t cells, bool periodic, int64_t modes
     return ups_graph_constant(g, name, UPS_F32, UPS_SHAPE(2 * modes, cells), host);
 }
 
+/* A matrix for each part of each mode. */
+static ups_value matrices(ups_graph *g, const ups_operator_options *o, int64_t modes, int64_t parts) {
+    /* No `matrices` to Muon: making each mode's orthogonal took two thirds of a step again, and AdamW did as well. */
+    const ups_init init = {.kind = UPS_INIT_NORMAL, .scale = 1 / sqrtf((float)(2 * o->hidden)), .no_decay = true};
+    return ups_graph_parameter(g, "weight", UPS_SHAPE(modes, parts * o->hidden, o->hidden), init);
+}
+
+/* Along each axis by itself, the results added up. */
+static ups_value mix_axes(ups_graph *g, const char *prefix, const char *name, const ups_core_block *block,
+                          const ups_value *tables, const int64_t *modes, ups_value x) {
+    const ups_token_grid *grid = &block->grid;
+    ups_value sum = UPS_NO_VALUE;
+    int64_t inner = 1;
+    for (int axis = grid->dims - 1; axis >= 0; axis--) {
+        ups_graph_scope(g, "%s.%s.axis%d", prefix, name, axis);
+        ups_value mixed =
+            ups_spectral_lines(g, x, matrices(g, block->options, modes[axis], 2), tables[axis], inner, modes[axis]);
+        sum = sum == UPS_NO_VALUE ? mixed : ups_add(g, sum, mixed);
+        inner *= grid->cells[axis];
+    }
+    return sum;
+}
+
 ups_value ups_mix_spectral(ups_graph *g, const char *prefix, const ups_core_block *block, ups_value x) {
     const ups_operator_options *o = block->options;
     const ups_token_grid *grid = &block->grid;
@@ -54,10 +80,12 @@ ups_value ups_mix_spectral(ups_graph *g, const char *prefix, const ups_core_bloc
     }
     char name[48];
     snprintf(name, sizeof name, "spectral.%dd.%s", grid->dims, grid->periodic ? "periodic" : "padded");
-    ups_graph_scope(g, "%s.%s", prefix, name);
-    /* No `matrices`: making each mode's orthogonal took two thirds of a step again, and AdamW did as well. */
-    ups_init init = {.kind = UPS_INIT_NORMAL, .scale = 1 / sqrtf((float)(2 * o->hidden)), .no_decay = true};
-    ups_value weight = ups_graph_parameter(g, "weight", UPS_SHAPE(all, parts * o->hidden, o->hidden), init);
-    ups_value mixed = ups_spectral(g, x, weight, tables, grid->dims, modes);
+    ups_value mixed;
+    if (o->factorized && grid->dims > 1) {
+        mixed = mix_axes(g, prefix, name, block, tables, modes, x);
+    } else {
+        ups_graph_scope(g, "%s.%s", prefix, name);
+        mixed = ups_spectral(g, x, matrices(g, o, all, parts), tables, grid->dims, modes);
+    }
     return ups_add(g, mixed, ups_dense(g, prefix, "spectral.local", x, o->hidden, (ups_dense_options){.matrices = 1}));
 }

@@ -84,6 +84,7 @@ typedef struct ups_operator_options {
     int64_t merge_above;      /* of the core `unet`: a level of at most so many tokens hands them on as they are */
     int convolution;          /* cells along an axis of a depthwise kernel beside the mixing: 3, 5, 7; 0: none */
     int64_t modes[3];         /* of spectral mixing along each grid axis, by their number: of 1D, 2D and 3D tasks */
+    bool factorized;          /* modes along each axis by themselves, not of all axes together */
     int64_t time_hidden;      /* 64 */
     int64_t condition_hidden; /* width of the condition's MLP */
     int64_t parameter_count;  /* PDE parameters a sample; 0: none */

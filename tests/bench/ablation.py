@@ -95,6 +95,8 @@ VARIANTS = {
     "`core: spectral`": (operator(core="spectral"), (*LINES, "darcy")),
     "`core: spectral`, no convolution": (operator(core="spectral", convolution=0), (*LINES, "darcy")),
     "`core: spectral, mixing: [spectral, attention]`": (operator(core="spectral", mixing="[spectral, attention]"), None),
+    "`factorized`": (operator(factorized="true"), ("pattern", "water", "gas2d")),
+    "`factorized`, `modes: 24`": (operator(factorized="true", modes="[24]"), ("pattern", "water", "gas2d")),
     "`core: stack`": (operator(core="stack"), ("darcy", "pattern", "water", "gas2d")),
     "`core: unet` of spectral blocks": (operator(core="unet", mixing="[spectral]"), None),
     "`core: unet` of attention": (operator(core="unet"), (*LINES, "pattern", "water", "gas2d")),

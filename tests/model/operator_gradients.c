@@ -66,6 +66,7 @@ static bool take(settings *s, const char *key, double value) {
     if (strcmp(key, "positions") == 0) return o->positions = (ups_positions)value, true;
     if (strcmp(key, "convolution") == 0) return o->convolution = (int)value, true;
     if (strcmp(key, "modes") == 0) return o->modes[0] = o->modes[1] = o->modes[2] = (int64_t)value, true;
+    if (strcmp(key, "factorized") == 0) return o->factorized = value != 0, true;
     if (strcmp(key, "rows") == 0) return s->rows = (int64_t)value, true;
     if (strcmp(key, "columns") == 0) return s->columns = (int64_t)value, true;
     if (strcmp(key, "grid") == 0) return o->grid.task = value != 0 ? "wave" : NULL, true;

@@ -313,6 +313,11 @@ CLAIM(the_spectral_core_commutes_with_shifts_of_a_periodic_grid_and_of_no_other)
     assert_true(effect_of_a_shift(on_grid(2, 4, 6, true)) < 1e-5);
     assert_true(effect_of_a_shift(on_grid(1, 12, 1, false)) > 1e-3);
     assert_true(effect_of_a_shift(on_grid(2, 4, 6, false)) > 1e-3);
+    for (int periodic = 0; periodic < 2; periodic++) { /* along each axis by itself, too */
+        ups_operator_options o = on_grid(2, 4, 6, periodic);
+        o.factorized = true;
+        assert_int_equal(effect_of_a_shift(o) < 1e-5, periodic);
+    }
 }
 
 /* Names that end in one of these, and no others, are of hidden matrices; so many lie in each. */

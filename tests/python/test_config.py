@@ -382,6 +382,7 @@ def test_a_core_is_chosen_by_how_many_tokens_there_are(scratch, solver, resoluti
     operator = values["model"]["operator"]
     assert operator["core"] == core and operator["convolution"] == 3
     assert operator.get("depths") == [1, 1, 1] if core == "unet" else operator["depth"] == 4
+    assert operator.get("factorized", False) == (core == "spectral" and "2d" in solver)
     must("train", path, "--set", f"output={run}", "--quiet", *STEPS)
     must("eval", run, "--quiet")
 
@@ -393,10 +394,11 @@ def test_tasks_with_few_tokens_are_attended_to_beside_others_with_many(scratch):
     must("config", "init", few, many, "-o", path)
     operator = as_python(path)["model"]["operator"]
     assert (operator["core"], operator["mixing"], operator["task_specific"], operator["heads"]) == ("stack", ["auto"], ["mixing", "mlp"], 2)
+    assert operator["factorized"]
     must("train", path, "--set", f"output={scratch}/both", "--quiet", *STEPS)
     with open(f"{scratch}/both/operator.safetensors", "rb") as file:
         names = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    assert any(re.fullmatch(r"operator\.\w+\.blocks\.0\.attention\.qkv\.weight", name) for name in names) and any(name.endswith(".blocks.0.spectral.2d.padded.weight") for name in names)
+    assert any(re.fullmatch(r"operator\.\w+\.blocks\.0\.attention\.qkv\.weight", name) for name in names) and any(name.endswith(".blocks.0.spectral.2d.padded.axis1.weight") for name in names)
     assert not any("spectral.1d" in name for name in names)
 
 

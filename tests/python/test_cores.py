@@ -26,6 +26,7 @@ ON_GRIDS = {
     "places": "{core: stack, positions: learned, hidden: 16, depth: 1, heads: 2, mlp_ratio: 2, drop_path: 0}",
     "nowhere": "{core: spectral, positions: none, boundary: true, hidden: 16, depth: 1, mlp_ratio: 2, drop_path: 0, modes: [8, 4]}",
     "unet": "{core: unet, depths: [1, 1], hidden: 16, heads: 2, mlp_ratio: 2, drop_path: 0.1}",
+    "axes": "{core: spectral, factorized: true, hidden: 16, depth: 2, mlp_ratio: 2, drop_path: 0.1, modes: [8, 4], convolution: 3}",
     "modes": "{core: unet, mixing: [spectral], depths: [1, 1, 1], modes: [8, 4], convolution: 3, hidden: 16, mlp_ratio: 2, drop_path: 0.1}",
 }
 

@@ -102,7 +102,11 @@ def block(p, x, condition, o, cells, turn=0):
     normed = conditioned_norm(p, kind + ".norm", x, condition)
     if kind == "spectral":
         border = "periodic" if o.get("periodic") else "padded"
-        mixed = spectral(p[f"spectral.{len(cells)}d.{border}.weight"], normed, cells, o) + linear(p, "spectral.local", normed)
+        mixed, together = linear(p, "spectral.local", normed), f"spectral.{len(cells)}d.{border}.weight"
+        if together in p:
+            mixed = mixed + spectral(p[together], normed, cells, o)
+        else:
+            mixed = mixed + sum(spectral_along(p[f"spectral.{len(cells)}d.{border}.axis{axis}.weight"], normed, cells, axis, o) for axis in range(len(cells)))
     else:
         mixed = attention(p, normed, o, cells, turn)
     kernel = f"convolution.{len(cells)}d.weight"
@@ -210,6 +214,12 @@ def spectral(weight, x, cells, o):
     return torch.fft.irfftn(mixed, s=periods, dim=axes)[(slice(None), *map(slice, cells))].reshape(x.shape)
 
 
+def spectral_along(weight, x, cells, axis, o):
+    """Of each line along one axis of the grid."""
+    lines = x.reshape(len(x), *cells, -1).movedim(axis + 1, -2)
+    return spectral(weight, lines.reshape(-1, cells[axis], x.shape[-1]), cells[axis : axis + 1], o).reshape(lines.shape).movedim(-2, axis + 1).reshape(x.shape)
+
+
 def grid_operator(p, frames, inputs, o):
     """The next frames from those that there are."""
     inner = tuple(o[axis] for axis in ("rows", "columns") if axis in o)
@@ -305,6 +315,8 @@ def allowed(name, tolerance):
     (1e-5, dict(SMALL, tokens=23, unet=1, each=1, depth=1, steps=1)), (1e-5, dict(PLANE, periodic=0, unet=1, each=1, qk_norm=0)),
     (1e-5, dict(PLANE, periodic=1, tokens=42, unet=1, each=1, qk_norm=0, attention=2, window=4, convolution=3)), (5e-2, dict(PLANE, periodic=0, unet=1, each=1, bf16=1)),
     (1e-5, dict(PLANE, periodic=1, spectral=1, modes=4)), (1e-5, dict(PLANE, periodic=0, turns=2, modes=4)),
+    (1e-5, dict(PLANE, periodic=1, spectral=1, modes=4, factorized=1)), (1e-5, dict(PLANE, periodic=0, turns=2, modes=9, factorized=1)),
+    (1e-5, dict(SOLID, periodic=0, spectral=1, modes=3, factorized=1)), (5e-2, dict(SOLID, periodic=1, unet=1, each=1, turns=1, modes=4, factorized=1, bf16=1)),
     (1e-5, dict(PLANE, periodic=1, unet=1, each=1, turns=1, modes=4)), (5e-2, dict(PLANE, periodic=1, unet=1, each=1, turns=1, modes=4, bf16=1)),
     (1e-5, dict(PLANE, periodic=0, unet=1, each=1, turns=2, modes=3, attention=2, window=2)), (1e-5, dict(SOLID, periodic=0, turns=2, modes=3, convolution=3)),
     (1e-5, dict(PLANE, hidden=40, periodic=0, unet=1, each=1, positions=3)), (1e-5, dict(SPECTRAL, spectral=0, tokens=23, heads=4, periodic=0, positions=3)),

@@ -75,6 +75,8 @@ CASES = {
     "borders": on_grid(core="stack", positions="borders", history=2, condition=False),
     "unet": on_grid({"bound": 2}, core="unet", depths=[2, 1]),
     "unet_of_modes": on_grid(core="unet", depths=[1, 1, 1], mixing=["spectral"], modes=[5, 3, 2], convolution=3),
+    "factorized": on_grid(core="spectral", modes=[6, 3, 2], factorized=True, convolution=3),
+    "unet_of_axes": on_grid(core="unet", depths=[1, 2], mixing=["spectral"], modes=[5, 4, 3], factorized=True),
     "unet_of_windows": on_grid(core="unet", depths=[1, 2], mixing=["attention", "spectral"], attention="window", window=[3, 2, 2], modes=[4]),
     "between": on_grid({"decoder": {"between": 8}}, {"relative": {"weight": 0}, "between": {"weight": 1}}, names=("burgers", "sorption", "gas", "darcy"), core="spectral", modes=[6, 3]),
     "neighbors": on_grid(core="stack", linear="neighbors", history=2, bundle=2, conserve=False),

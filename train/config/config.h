@@ -148,6 +148,7 @@ typedef struct ups_core_config {
     int64_t convolution;
     int64_t *modes; /* of spectral mixing: for tasks of one, two and three grid axes */
     unsigned mode_count;
+    bool factorized;
     ups_update_norm update_norm;
     ups_residual_dtype residual;
     int32_t history, bundle; /* frames that it reads, and that it gives */

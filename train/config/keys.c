@@ -352,6 +352,9 @@ static const ups_config_key model_keys[] = {
             "modes along an axis that spectral mixing takes, at most: of tasks with one, two and three grid axes; "
             "the last number counts for those after it",
             LIST(ups_run_config, model.core.modes, model.core.mode_count, 1, 3)),
+        KEY(BOOL, "factorized", model.core.factorized, "false", 0, 0,
+            "in 2D and 3D, spectral mixing takes the modes along each axis by itself, as a factorized FNO does, not "
+            "those of all axes together: far fewer weights"),
         KEY(BOOL, "condition", model.core.condition, "true", 0, 0, "AdaLN from PDE parameters, task and time step"),
         KEY(BOOL, "boundary", model.core.boundary, "false", 0, 0,
             "on a grid of tokens: AdaLN is told, too, whether the domain is periodic or open: a vector of each, which "

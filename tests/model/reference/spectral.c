@@ -38,8 +38,18 @@ static double sign_of_product(int a, int b) {
     return sign;
 }
 
+/* Where a token of a sample, or of one of the lines that lie side by side, stands among all of the batch. */
+static int64_t token_at(const ups_reference *r, int64_t sample, int64_t tokens, int64_t token) {
+    const int64_t inner = r->attributes->length > 0 ? r->attributes->length : 1;
+    return (sample / inner * tokens + token) * inner + sample % inner;
+}
+
 void ups_reference_spectral(const ups_reference *r, bool backward) {
     int64_t batch = r->shapes[0].size[0], tokens = r->shapes[0].size[1], width = r->shapes[0].size[2], rows = 1;
+    if (r->attributes->length > 0) { /* each line is a sample */
+        batch *= tokens / r->shapes[2].size[1];
+        tokens = r->shapes[2].size[1];
+    }
     int parts = 1 << r->attributes->dims;
     for (int axis = 0; axis < r->attributes->dims; axis++) rows *= r->shapes[2 + axis].size[0];
     const double *weight = r->inputs[1];
@@ -48,7 +58,7 @@ void ups_reference_spectral(const ups_reference *r, bool backward) {
     for (int64_t b = 0; b < batch; b++) {
         for (int64_t i = 0; i < rows * tokens; i++) {
             for (int64_t d = 0; d < width; d++) {
-                int64_t from = (b * tokens + i % tokens) * width + d, to = (b * rows + i / tokens) * width + d;
+                int64_t from = token_at(r, b, tokens, i % tokens) * width + d, to = (b * rows + i / tokens) * width + d;
                 double much = basis(r, i / tokens, i % tokens);
                 x[to] += much * r->inputs[0][from];
                 if (backward) dy[to] += much * r->output_gradient[from];
@@ -69,7 +79,7 @@ void ups_reference_spectral(const ups_reference *r, bool backward) {
             }
         }
         for (int64_t i = 0; i < tokens * width; i++) {
-            int64_t at = b * tokens * width + i;
+            int64_t at = token_at(r, b, tokens, i / width) * width + i % width;
             double sum = 0.0;
             for (int64_t row = 0; row < rows; row++)
                 sum += basis(r, row, i / width) * (backward ? dx : y)[(b * rows + row) * width + i % width];

@@ -191,6 +191,13 @@ static bool mix_by_size(const ups_survey *s) {
            any_within(s, UPS_ATTENDED_TOKENS + 1, INT64_MAX);
 }
 
+/* Whether there are modes along more than one axis. */
+static bool any_plane(const ups_survey *s) {
+    bool any = false;
+    for (const ups_family *f = s->families; f < s->families + s->count; f++) any |= f->shape.dims > 1 && !f->scattered;
+    return any;
+}
+
 static void add_core(const ups_survey *s, ups_yaml *core, const model_size *size) {
     enum { HEAD = 32 };
     const bool mixed = mix_by_size(s);
@@ -213,6 +220,7 @@ static void add_core(const ups_survey *s, ups_yaml *core, const model_size *size
         set_plain(s->arena, own, NULL, "mlp");
     }
     if (strcmp(name, "spectral") != 0) set_number(s->arena, core, "heads", (size->hidden + HEAD - 1) / HEAD);
+    if ((mixed || strcmp(name, "spectral") == 0) && any_plane(s)) set_plain(s->arena, core, "factorized", "true");
     set_number(s->arena, core, "mlp_ratio", 2);
     if (!any_scattered(s)) set_number(s->arena, core, "convolution", 3);
     if (needs_windows(s)) { /* runs of the tree */

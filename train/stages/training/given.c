@@ -120,6 +120,8 @@ static bool has_these_blocks(const given *g) {
             g->path);
     for (size_t k = 0; k < sizeof shaping / sizeof *shaping && same; k++)
         same = json_equal(json_object_get(there, shaping[k]), json_object_get(here, shaping[k]));
+    static const char axes[] = "factorized"; /* older files do not say it */
+    same = same && json_is_true(json_object_get(there, axes)) == json_is_true(json_object_get(here, axes));
     json_decref(told);
     json_decref(all);
     return same;

@@ -314,15 +314,37 @@ class Attention(Parts):
 class Spectral(Parts):
     """Modes of normed tokens of a grid, each mixed by a matrix of its own, beside a linear of each token."""
 
-    def __init__(self, source, name, width, modes, level, condition):
+    def __init__(self, source, name, width, modes, level, condition, factorized=False):
         parts = {"norm": source.norm(f"{name}.norm", width, condition), "local": source.linear(f"{name}.local", width, width)}
         for dims, border in modes:
             kept = modes_at(modes[dims, border], level)
             of_border = parts.setdefault(f"{dims}d", Parts())
-            of_border._modules[border] = source.weight(f"{name}.{dims}d.{border}", kept**dims, 2**dims * width, width)
+            where = f"{name}.{dims}d.{border}"
+            if factorized and dims > 1:
+                of_border._modules[border] = Parts({f"axis{axis}": source.weight(f"{where}.axis{axis}", kept, 2 * width, width) for axis in range(dims)})
+            else:
+                of_border._modules[border] = source.weight(where, kept**dims, 2**dims * width, width)
         super().__init__(parts)
 
     def forward(self, x, grid):
+        matrices = self[f"{len(grid.cells)}d"][grid.border]
+        if isinstance(matrices, Weight):
+            return self.together(x, grid, matrices.weight) + self.local(x)
+        along = (self.along(x.unflatten(1, grid.cells), axis, table, matrices[f"axis{axis}"].weight) for axis, table in enumerate(grid.tables()))
+        return sum(along).reshape(x.shape) + self.local(x)
+
+    @staticmethod
+    def along(x, axis, table, weight):
+        """Of each line along an axis of x (B, *cells, width), by itself: modes as complex numbers."""
+        waves = (x.movedim(axis + 1, -2).transpose(-1, -2) @ table.T).transpose(-1, -2).unflatten(-2, (-1, 2))
+        even, odd = weight[: waves.shape[-3]].unflatten(1, (2, -1)).unbind(1)
+        cosine, sine = waves.unbind(-2)
+        mixed = torch.stack([torch.einsum("...ki,kio->...ko", a, even) + torch.einsum("...ki,kio->...ko", b, odd) for a, b in ((cosine, -sine), (sine, cosine))], -2)
+        return (mixed.flatten(-3, -2).transpose(-1, -2) @ table).transpose(-1, -2).movedim(-2, axis + 1)
+
+    @staticmethod
+    def together(x, grid, weight):
+        """Of all axes."""
         dims, width = len(grid.cells), x.shape[-1]
         waves = x.unflatten(1, grid.cells)
         for axis, table in enumerate(grid.tables(), 1):
@@ -331,7 +353,6 @@ class Spectral(Parts):
         for axis in range(dims, 0, -1):  # cosines and sines of all axes behind the modes
             waves = waves.unflatten(axis, (-1, 2)).movedim(axis + 1, dims + 1)
         waves = waves.reshape(len(x), math.prod(counts), 2**dims, width)
-        weight = self[f"{dims}d"][grid.border].weight
         modes = round(len(weight) ** (1 / dims))
         weight = weight.unflatten(0, (modes,) * dims)[tuple(slice(n) for n in counts)].flatten(0, dims - 1)
         signed = (waves[:, :, grid.other_part] * grid.sign[..., None]).flatten(3)  # of part p, beside each other ± x_(p xor q)
@@ -340,7 +361,7 @@ class Spectral(Parts):
             mixed = mixed.movedim(dims + 1, axis + 1).flatten(axis, axis + 1)
         for axis, table in enumerate(grid.tables(), 1):
             mixed = (mixed.movedim(axis, -1) @ table).movedim(-1, axis)
-        return mixed.reshape(x.shape) + self.local(x)
+        return mixed.reshape(x.shape)
 
 
 class Block(Parts):
@@ -1001,7 +1022,7 @@ def blocks_of(source, prefix, options, domains, condition, on_grid, halves):
             mixers["attention"] = Attention(source, f"{name}.attention", hidden, attending(options, on_grid), condition, sorted({domain.dims for domain in of["attention"]}), shifted=attended % 2 == 1)
         if "mixing" in halves and of.get("spectral"):
             modes = {(domain.dims, domain.levels[level].border): by_axes(options["modes"], domain.dims) for domain in of["spectral"]}
-            mixers["spectral"] = Spectral(source, f"{name}.spectral", hidden, modes, level, condition)
+            mixers["spectral"] = Spectral(source, f"{name}.spectral", hidden, modes, level, condition, options.get("factorized", False))
         if "mixing" in halves and options["convolution"]:
             kernels = {f"{d}d": source.weight(f"{name}.convolution.{d}d", options["convolution"] ** d, hidden) for d in dims}
         if "mlp" in halves:
@@ -1286,7 +1307,7 @@ KNOWN = {  # keys of the section `model` of a configuration and of its sections;
     "decoder": {"hidden": (), "depth": (), "heads": (), "mlp_ratio": (), "frequencies": (), "qk_norm": (), "position": (), "between": ()},
     "operator": {
         "core": ("stack", "spectral", "unet"), "hidden": (), "depth": (), "depths": (), "heads": (), "mlp_ratio": (), "drop_path": (), "qk_norm": (), "mixing": ("attention", "spectral", "auto"), "attended_tokens": (), "merge_above": (), "task_specific": ("mixing", "mlp"),
-        "attention": ("standard", "channel_separated", "window"), "window": (), "positions": ("borders", "none", "learned", "rotary"), "convolution": (), "modes": (), "condition": (), "boundary": (),
+        "attention": ("standard", "channel_separated", "window"), "window": (), "positions": ("borders", "none", "learned", "rotary"), "convolution": (), "modes": (), "factorized": (), "condition": (), "boundary": (),
         "conserve": (), "linear": ("token", "neighbors"), "update_norm": ("layer_norm", "none"), "residual": ("float32", "half"), "history": (), "bundle": ()},
 }
 
