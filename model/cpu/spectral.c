@@ -372,7 +372,7 @@ static void multiply_part(const spectral *s, const mode *m, int wave, int p, con
     float *to = modes + (m->row + m->part[2 * wave + p]) * s->padded;
     for (int64_t run = 0; run < runs; run++) {
         ups_product(rows, s->padded, k, parts + run * rows * k, k, 1, matrices + wave * k * s->padded, s->padded,
-                    to + run * s->row_count * s->padded, (runs > 1 ? 1 : s->row_count) * s->padded, false);
+                    to + run * s->row_count * s->padded, (s->inner > 1 ? 1 : s->row_count) * s->padded, false);
     }
 }
 
@@ -383,7 +383,7 @@ static void add_to_matrices(const spectral *s, const mode *m, int wave, int p, c
     const float *from = gradient + (m->row + m->part[2 * wave + p]) * s->padded;
     for (int64_t run = 0; run < runs; run++) {
         ups_product(k, s->padded, rows, parts + run * rows * k, 1, k, from + run * s->row_count * s->padded,
-                    (runs > 1 ? 1 : s->row_count) * s->padded, made + wave * k * s->padded, s->padded,
+                    (s->inner > 1 ? 1 : s->row_count) * s->padded, made + wave * k * s->padded, s->padded,
                     p > 0 || run > 0);
     }
 }

@@ -459,7 +459,7 @@ static ups_status prepare(ups_device *device, const ups_op_call *call, bool back
     if (largest > INT32_MAX)
         return ups_fail(error, UPS_ERR_UNSUPPORTED,
                         "modes of %d samples of %d tokens and %d features: too many for CUDA's kernel; a smaller batch would do",
-                        s.batch, s.tokens, s.width);
+                        (int)call->inputs[0].shape.size[0], (int)call->inputs[0].shape.size[1], s.width);
     plan *made = (plan *)calloc(1, sizeof *made);
     if (!made) return ups_fail(error, UPS_ERR_MEMORY, "no memory for the plan of a product");
     ups_status status = make_products(device, s, call->attributes->tf32, backward, made, error);

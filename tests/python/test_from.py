@@ -456,6 +456,25 @@ def test_blocks_that_tasks_come_to_share_begin_anew_and_a_warning_says_so(place,
     assert "operator.blocks.0.mlp.up.weight" in tensors(place / "sharing")
 
 
+def test_modes_of_each_axis_are_others_than_those_of_all(place, tmp_path):
+    """A file of before there was the key tells nothing of it; its modes are those of all axes together."""
+    old, path = place / "planes", tmp_path / "model.safetensors"
+    must("train", configuration(place, "planes", [DARCY], model=SIZES | {"operator": SIZES["operator"] | {"core": "spectral", "modes": [4, 2]}}), "-q")
+    must("export", old, "-o", path)
+    whole, told_of = load_file(path), safe_open(path, "np").metadata()
+    config = json.loads(told_of["ups.config"])
+    assert config["model"]["operator"].pop("factorized") is False
+    save_file(whole, path, told_of | {"ups.config": json.dumps(config)})
+    must("config", "check", configuration(place, "as_before", [DARCY], model={"from": str(path)}))
+    said = ups("config", "check", configuration(place, "otherwise", [DARCY], model={"from": str(path), "operator": {"factorized": True}}))
+    assert said.returncode == 1 and "true, and false in the model" in said.stdout + said.stderr
+    said = must("train", old, "--fork", place / "axes", "--set", "model.operator.factorized=true", "--set", "operator.steps=2", "-q").stderr
+    assert "begin anew" in said and "factorized" in said
+    names = tensors(place / "axes")
+    assert "operator.blocks.1.spectral.2d.padded.axis1.weight" in names and "operator.blocks.1.spectral.2d.padded.weight" not in names
+    np.testing.assert_array_equal(names["operator.blocks.1.spectral.2d.padded.axis0.weight"].shape[0], 2)
+
+
 @pytest.mark.parametrize("damage, parts", [
     (lambda path: path.write_bytes(path.read_bytes()[:-10]), ["safetensors"]),
     (lambda path: path.write_bytes(b"\0" * 100), ["safetensors"]),

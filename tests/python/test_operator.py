@@ -103,7 +103,7 @@ def block(p, x, condition, o, cells, turn=0):
     if kind == "spectral":
         border = "periodic" if o.get("periodic") else "padded"
         mixed, together = linear(p, "spectral.local", normed), f"spectral.{len(cells)}d.{border}.weight"
-        if together in p:
+        if len(cells) == 1 or not o.get("factorized"):
             mixed = mixed + spectral(p[together], normed, cells, o)
         else:
             mixed = mixed + sum(spectral_along(p[f"spectral.{len(cells)}d.{border}.axis{axis}.weight"], normed, cells, axis, o) for axis in range(len(cells)))
@@ -280,7 +280,7 @@ SOLID = dict(PLANE, tokens=24, rows=3, columns=4, hidden=16)
 SMALL = dict(tokens=24, dim=32, hidden=48, depth=3, heads=4, batch=3, parameters=5, tasks=3, steps=2)
 
 
-REFERENCE = ("heads", "attention", "positions", "periodic", "window", "each", "unet", "depth", "modes", "rows", "columns", "tokens")  # what it reads of the options; the rest it sees in the tensors
+REFERENCE = ("heads", "attention", "positions", "periodic", "window", "each", "unet", "depth", "modes", "factorized", "rows", "columns", "tokens")  # what it reads of the options; the rest it sees in the tensors
 
 
 def compute(path, *arguments, **options):
@@ -316,7 +316,7 @@ def allowed(name, tolerance):
     (1e-5, dict(PLANE, periodic=1, tokens=42, unet=1, each=1, qk_norm=0, attention=2, window=4, convolution=3)), (5e-2, dict(PLANE, periodic=0, unet=1, each=1, bf16=1)),
     (1e-5, dict(PLANE, periodic=1, spectral=1, modes=4)), (1e-5, dict(PLANE, periodic=0, turns=2, modes=4)),
     (1e-5, dict(PLANE, periodic=1, spectral=1, modes=4, factorized=1)), (1e-5, dict(PLANE, periodic=0, turns=2, modes=9, factorized=1)),
-    (1e-5, dict(SOLID, periodic=0, spectral=1, modes=3, factorized=1)), (5e-2, dict(SOLID, periodic=1, unet=1, each=1, turns=1, modes=4, factorized=1, bf16=1)),
+    (1e-5, dict(SOLID, periodic=0, spectral=1, modes=3, factorized=1)), (1e-5, dict(SOLID, periodic=1, spectral=1, modes=3, factorized=1, batch=1)), (5e-2, dict(SOLID, periodic=1, unet=1, each=1, turns=1, modes=4, factorized=1, bf16=1)),
     (1e-5, dict(PLANE, periodic=1, unet=1, each=1, turns=1, modes=4)), (5e-2, dict(PLANE, periodic=1, unet=1, each=1, turns=1, modes=4, bf16=1)),
     (1e-5, dict(PLANE, periodic=0, unet=1, each=1, turns=2, modes=3, attention=2, window=2)), (1e-5, dict(SOLID, periodic=0, turns=2, modes=3, convolution=3)),
     (1e-5, dict(PLANE, hidden=40, periodic=0, unet=1, each=1, positions=3)), (1e-5, dict(SPECTRAL, spectral=0, tokens=23, heads=4, periodic=0, positions=3)),

@@ -182,6 +182,8 @@ static void hold_against(void *context, const char *key, const json_t *here) {
     const holding *h = context;
     const json_t *there = find(h->told, key);
     char other[VALUE_BYTES], own[VALUE_BYTES];
+    if (!there && strcmp(key, "model.operator.factorized") == 0 && find(h->told, "model.operator"))
+        there = json_false(); /* of a file that is older than the key */
     if (!there || json_equal(there, here) || may_differ(key, ups_run_on_grid(h->config))) return;
     if (is_inherited(h, key)) return; /* what follows from another key that is said */
     write_value(there, other);

@@ -191,10 +191,11 @@ static bool mix_by_size(const ups_survey *s) {
            any_within(s, UPS_ATTENDED_TOKENS + 1, INT64_MAX);
 }
 
-/* Whether there are modes along more than one axis. */
-static bool any_plane(const ups_survey *s) {
+/* Whether blocks mix modes along more than one axis of a task that has more than `most` tokens. */
+static bool any_plane(const ups_survey *s, int64_t most) {
     bool any = false;
-    for (const ups_family *f = s->families; f < s->families + s->count; f++) any |= f->shape.dims > 1 && !f->scattered;
+    for (const ups_family *f = s->families; f < s->families + s->count; f++)
+        any |= f->shape.dims > 1 && !f->scattered && tokens_of(f) > most;
     return any;
 }
 
@@ -220,7 +221,8 @@ static void add_core(const ups_survey *s, ups_yaml *core, const model_size *size
         set_plain(s->arena, own, NULL, "mlp");
     }
     if (strcmp(name, "spectral") != 0) set_number(s->arena, core, "heads", (size->hidden + HEAD - 1) / HEAD);
-    if ((mixed || strcmp(name, "spectral") == 0) && any_plane(s)) set_plain(s->arena, core, "factorized", "true");
+    if ((mixed || strcmp(name, "spectral") == 0) && any_plane(s, mixed ? UPS_ATTENDED_TOKENS : 0))
+        set_plain(s->arena, core, "factorized", "true");
     set_number(s->arena, core, "mlp_ratio", 2);
     if (!any_scattered(s)) set_number(s->arena, core, "convolution", 3);
     if (needs_windows(s)) { /* runs of the tree */

@@ -118,10 +118,15 @@ static bool has_these_blocks(const given *g) {
             "%s: each of its tasks has blocks of its own (model.operator.task_specific) that tasks share here: these "
             "begin anew",
             g->path);
+    static const char axes[] = "factorized"; /* older files do not say it */
+    if (there && here && json_is_true(json_object_get(there, axes)) != json_is_true(json_object_get(here, axes)))
+        ups_log(UPS_LOG_WARNING,
+                "%s: its operator mixes modes of %s, this one of %s (model.operator.factorized): matrices of modes of "
+                "tasks in 2D and 3D begin anew",
+                g->path, json_is_true(json_object_get(there, axes)) ? "each axis by itself" : "all axes together",
+                json_is_true(json_object_get(here, axes)) ? "each axis by itself" : "all axes together");
     for (size_t k = 0; k < sizeof shaping / sizeof *shaping && same; k++)
         same = json_equal(json_object_get(there, shaping[k]), json_object_get(here, shaping[k]));
-    static const char axes[] = "factorized"; /* older files do not say it */
-    same = same && json_is_true(json_object_get(there, axes)) == json_is_true(json_object_get(here, axes));
     json_decref(told);
     json_decref(all);
     return same;
