@@ -187,6 +187,26 @@ CLAIM(a_frame_of_a_window_is_read_alone) {
     end(f);
 }
 
+/* A plane of R x C tokens, along its rows and along its columns: to modes and back cost a product of each line with the
+ * table, and a mode's D complex numbers 4 D^2 multiply-adds. */
+CLAIM(mixing_along_an_axis_is_that_of_its_lines) {
+    enum { B = 2, R = 5, C = 6, D = 16, MODES = 3 };
+    for (int axis = 0; axis < 2; axis++) {
+        const int64_t cells = axis ? C : R, lines = B * R * C / cells;
+        const double transform = 2.0 * (double)(lines * 2 * MODES * cells) * D;
+        const double mixing = 2.0 * (double)(lines * MODES) * 4 * D * D;
+        fixture f = begin(UPS_F32);
+        ups_value x = ups_graph_input(f.graph, "x", UPS_F32, UPS_SHAPE(B, R * C, D));
+        ups_value gain = ups_graph_parameter(f.graph, "gain", UPS_SHAPE(D), ones);
+        ups_value weight = ups_graph_parameter(f.graph, "weight", UPS_SHAPE(MODES, 2 * D, D), ones);
+        ups_value table = ups_graph_input(f.graph, "table", UPS_F32, UPS_SHAPE(2 * MODES, cells));
+        train(&f, ups_spectral_lines(f.graph, ups_rms_norm(f.graph, x, gain), weight, table, axis ? 1 : C, MODES));
+        assert_close(work_of(&f, UPS_OP_SPECTRAL, UPS_FORWARD).product_flops, 2 * transform + mixing, 0);
+        assert_close(work_of(&f, UPS_OP_SPECTRAL, UPS_BACKWARD).product_flops, 2 * transform + 2 * mixing, 0);
+        end(f);
+    }
+}
+
 /* Two layers on data in a block: the first has no gradient to what it maps. */
 static fixture two_layers(ups_checkpointing checkpointing, ups_dtype compute, bool tf32) {
     fixture f = begin(compute);
