@@ -35,8 +35,8 @@ typedef struct ups_token_grid {
     const float *offsets; /* (cells, offset_count): from its middle to each of its points, in units of their spread */
 } ups_token_grid;
 
-/* Most frames that an operator reads, and most that it gives. */
-#define UPS_MAX_HISTORY 8
+/* Most frames that an operator reads (PDEBench gives ten), and most that it gives. */
+#define UPS_MAX_HISTORY 16
 #define UPS_MAX_BUNDLE 32
 /* What a block does with tokens before its MLP. `auto` is one of the other two, for each task by itself: attention
  * where there are at most `attended_tokens`, and where they lie on no regular grid; else modes. */

@@ -21,8 +21,9 @@
 
 enum { MAX_STEPS = 16 };
 
-/* Inputs: the frames that the operator reads, oldest first. */
-static const char *const given_names[UPS_MAX_HISTORY] = {"z", "z1", "z2", "z3", "z4", "z5", "z6", "z7"};
+/* Inputs: the frames that the operator reads, oldest first; in the order of the alphabet. */
+static const char *const given_names[UPS_MAX_HISTORY] = {"z",  "z1", "z2", "z3", "z4", "z5", "z6", "z7",
+                                                         "z8", "z9", "za", "zb", "zc", "zd", "ze", "zf"};
 
 typedef struct settings {
     ups_operator_options options;
