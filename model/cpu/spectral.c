@@ -103,42 +103,62 @@ static size_t workspace(const ups_device *device, const ups_op_call *call, bool 
 
 /* ---- between tokens and modes ----------------------------------------------------------------------------------- */
 
-/* (tokens, padded) at `tokens`, which stay, to (rows, padded) in one of the two buffers: the first, where there is one
- * axis or three. Tokens may lie in the second. */
-static float *to_modes(const spectral *s, const float *tokens, float *first, float *second) {
-    float *const buffers[] = {first, second};
-    int64_t outer = s->tokens / s->inner, inner = s->inner * s->padded;
-    const float *from = tokens;
-    float *to = first;
-    for (int axis = s->dims - 1, turn = 0; axis >= 0; axis--, turn++) {
-        int64_t cells = s->cells[axis], rows = s->rows[axis];
-        to = buffers[turn % 2];
-        outer /= cells;
-        for (int64_t o = 0; o < outer; o++) {
-            ups_product(rows, inner, cells, s->table[axis], cells, 1, from + o * cells * inner, inner,
-                        to + o * rows * inner, inner, false);
-        }
-        inner *= rows;
-        from = to;
-    }
-    return to;
+/* Lines that lie side by side in a sample, some of them: threads work on parts of a sample where a batch has fewer
+ * samples than there are threads. Of anything but lines, the sample. */
+typedef struct columns {
+    int64_t sample, first, count;
+} columns;
+
+static int64_t columns_together(const spectral *s, int threads) {
+    const int64_t parts = s->dims == 1 ? ups_div_up(threads, s->batch) : 1;
+    return ups_div_up(s->inner, ups_min(parts, s->inner));
 }
 
-/* The transposed: (rows, padded) of `modes`, which stay, to (tokens, padded) at `tokens`, by the two buffers. */
-static void to_tokens(const spectral *s, const float *modes, float *first, float *second, float *tokens) {
+static columns columns_of(const spectral *s, int64_t together, int64_t index) {
+    const int64_t parts = ups_div_up(s->inner, together), first = index % parts * together;
+    return (columns){index / parts, first, ups_min(together, s->inner - first)};
+}
+
+/* Columns of one cell after the other, or of one row of modes; `padded` numbers each. */
+typedef struct series {
+    float *first;
+    int64_t stride; /* from a cell to the next */
+} series;
+
+/* Tokens, which stay, to modes at `to`, by two buffers, in the second of which tokens may lie. */
+static void to_modes(const spectral *s, series tokens, int64_t count, float *first, float *second, series to) {
     float *const buffers[] = {first, second};
-    int64_t outer = 1, inner = s->row_count * s->padded;
-    const float *from = modes;
-    for (int axis = 0; axis < s->dims; axis++) {
-        int64_t cells = s->cells[axis], rows = s->rows[axis];
-        float *to = axis == s->dims - 1 ? tokens : buffers[axis % 2];
-        inner /= rows;
+    int64_t outer = s->tokens / s->inner, inner = count * s->padded;
+    series from = tokens;
+    for (int axis = s->dims - 1, turn = 0; axis >= 0; axis--, turn++) {
+        const int64_t cells = s->cells[axis], rows = s->rows[axis];
+        const series made = axis > 0 ? (series){buffers[turn % 2], inner} : to;
+        outer /= cells;
         for (int64_t o = 0; o < outer; o++) {
-            ups_product(cells, inner, rows, s->table[axis], 1, cells, from + o * rows * inner, inner,
-                        to + o * cells * inner, inner, false);
+            ups_product(rows, inner, cells, s->table[axis], cells, 1, from.first + o * cells * from.stride, from.stride,
+                        made.first + o * rows * made.stride, made.stride, false);
+        }
+        inner *= rows;
+        from = (series){made.first, inner};
+    }
+}
+
+/* The transposed: modes, which stay, to tokens at `to`. */
+static void to_tokens(const spectral *s, series modes, int64_t count, float *first, float *second, series to) {
+    float *const buffers[] = {first, second};
+    int64_t outer = 1, inner = s->row_count / s->inner * count * s->padded;
+    series from = modes;
+    for (int axis = 0; axis < s->dims; axis++) {
+        const int64_t cells = s->cells[axis], rows = s->rows[axis];
+        inner /= rows;
+        const series made = axis < s->dims - 1 ? (series){buffers[axis % 2], inner} : to;
+        if (axis > 0) from.stride = inner;
+        for (int64_t o = 0; o < outer; o++) {
+            ups_product(cells, inner, rows, s->table[axis], 1, cells, from.first + o * rows * from.stride, from.stride,
+                        made.first + o * cells * made.stride, made.stride, false);
         }
         outer *= cells;
-        from = to;
+        from = made;
     }
 }
 
@@ -147,15 +167,21 @@ static bool lies_whole(const spectral *s, const ups_tensor *tensor) {
     return tensor->dtype == UPS_F32 && s->width == s->padded;
 }
 
-/* A sample of (B, tokens, width) in any dtype, with its rows filled up with zeros: where it lies, or in `to`. */
-static const float *read_sample(const spectral *s, const ups_tensor *tensor, int64_t sample, float *to) {
-    const float *const made = to;
+static series tokens_of(const spectral *s, const ups_tensor *tensor, const columns *c) {
+    const int64_t token = c->sample * s->tokens + c->first;
+    return (series){(float *)tensor->data + token * s->width, s->inner * s->width};
+}
+
+/* Tokens of (B, tokens, width) in any dtype, filled up with zeros: where they lie, or in `to`. */
+static series read_tokens(const spectral *s, const ups_tensor *tensor, const columns *c, float *to) {
+    if (lies_whole(s, tensor)) return tokens_of(s, tensor, c);
+    const series made = {to, c->count * s->padded};
     float row[UPS_CHUNK];
-    if (lies_whole(s, tensor)) return (const float *)tensor->data + sample * s->tokens * s->width;
-    for (int64_t token = 0; token < s->tokens; token++, to += s->padded) {
+    for (int64_t i = 0; i < s->tokens / s->inner * c->count; i++, to += s->padded) {
+        const int64_t token = c->sample * s->tokens + i / c->count * s->inner + c->first + i % c->count;
         for (int64_t start = 0; start < s->width; start += UPS_CHUNK) {
-            int64_t n = ups_min(UPS_CHUNK, s->width - start);
-            const float *from = ups_row_read(tensor, (sample * s->tokens + token) * s->width + start, n, row);
+            const int64_t n = ups_min(UPS_CHUNK, s->width - start);
+            const float *from = ups_row_read(tensor, token * s->width + start, n, row);
             memcpy(to + start, from, (size_t)n * sizeof(float));
         }
         memset(to + s->width, 0, (size_t)(s->padded - s->width) * sizeof(float));
@@ -163,27 +189,29 @@ static const float *read_sample(const spectral *s, const ups_tensor *tensor, int
     return made;
 }
 
-/* A sample's modes, joined, to where its tokens belong. */
-static void write_sample(const spectral *s, const float *modes, const ups_tensor *tensor, int64_t sample,
-                         bool accumulate, float *first, float *second) {
+/* Where modes of (B, rows, padded) lie. */
+static series modes_of(const spectral *s, float *modes, const columns *c) {
+    return (series){modes + (c->sample * s->row_count + c->first) * s->padded, s->row_count / s->rows[0] * s->padded};
+}
+
+/* Modes to where their tokens belong. */
+static void write_tokens(const spectral *s, float *modes, const ups_tensor *tensor, const columns *c, bool accumulate,
+                         float *first, float *second) {
     const bool whole = lies_whole(s, tensor) && !accumulate;
-    float row[UPS_CHUNK], *made = s->dims % 2 == 1 ? first : second;
-    if (whole) made = (float *)tensor->data + sample * s->tokens * s->width;
-    to_tokens(s, modes, first, second, made);
-    const float *from = made;
-    for (int64_t token = 0; !whole && token < s->tokens; token++, from += s->padded) {
+    series made = {s->dims % 2 == 1 ? first : second, c->count * s->padded};
+    if (whole) made = tokens_of(s, tensor, c);
+    to_tokens(s, modes_of(s, modes, c), c->count, first, second, made);
+    if (whole) return;
+    float row[UPS_CHUNK];
+    const float *from = made.first;
+    for (int64_t i = 0; i < s->tokens / s->inner * c->count; i++, from += s->padded) {
+        const int64_t token = c->sample * s->tokens + i / c->count * s->inner + c->first + i % c->count;
         for (int64_t start = 0; start < s->width; start += UPS_CHUNK) {
-            int64_t n = ups_min(UPS_CHUNK, s->width - start), at = (sample * s->tokens + token) * s->width + start;
+            const int64_t n = ups_min(UPS_CHUNK, s->width - start), at = token * s->width + start;
             float *to = ups_row_target(tensor, at, row, accumulate);
             memcpy(to, from + start, (size_t)n * sizeof(float));
             ups_row_write(tensor, at, n, to, accumulate);
         }
-    }
-}
-
-static void copy_rows(const spectral *s, const float *from, int64_t from_width, float *to, int64_t to_width) {
-    for (int64_t row = 0; row < s->row_count; row++) {
-        memcpy(to + row * to_width, from + row * from_width, (size_t)ups_min(from_width, to_width) * sizeof(float));
     }
 }
 
@@ -299,6 +327,28 @@ static void join_modes(const spectral *s, float *rows) {
     }
 }
 
+/* Of tokens, in (B, rows, width) at `modes`. */
+static void find_modes(const spectral *s, const ups_tensor *tensor, const columns *c, float *first, float *second,
+                       float *modes, int64_t width) {
+    const int64_t row = c->sample * s->row_count + c->first;
+    const bool whole = width == s->padded;
+    series made = {s->dims % 2 == 1 ? first : second, s->row_count / s->rows[0] / s->inner * c->count * s->padded};
+    if (whole) made = modes_of(s, modes, c);
+    to_modes(s, read_tokens(s, tensor, c, second), c->count, first, second, made);
+    split_modes(s, made.first);
+    const float *from = made.first;
+    for (int64_t i = 0; !whole && i < s->row_count / s->inner * c->count; i++, from += s->padded) {
+        memcpy(modes + (row + i / c->count * s->inner + i % c->count) * width, from, (size_t)width * sizeof(float));
+    }
+}
+
+/* Back, from (B, rows, padded), which are joined. */
+static void make_tokens(const spectral *s, float *modes, const ups_tensor *tensor, const columns *c, bool accumulate,
+                        float *first, float *second) {
+    join_modes(s, modes_of(s, modes, c).first);
+    write_tokens(s, modes, tensor, c, accumulate, first, second);
+}
+
 /* A mode's matrices (P, width, width). */
 static void find_matrices(const spectral *s, float *matrices, int64_t width, float *part[MAX_PARTS]) {
     for (int p = 0; p < s->parts; p++) part[p] = matrices + p * width * width;
@@ -409,17 +459,16 @@ static ups_status forward(ups_device *device, const ups_op_call *call, ups_error
     const int threads = ups_cpu_threads(device);
     size_t floats;
     const scratch c = scratch_of(&s, call->workspace, false, &floats, threads);
+    const int64_t together = columns_together(&s, threads), parts = s.batch * ups_div_up(s.inner, together);
     float *const made = call->saved[0].data;
     const float *const weight = call->inputs[1].data;
 #pragma omp parallel num_threads(threads)
     {
         float *own = c.threads + (size_t)omp_get_thread_num() * c.thread;
 #pragma omp for schedule(static)
-        for (int64_t b = 0; b < s.batch; b++) {
-            const float *tokens = read_sample(&s, &call->inputs[0], b, own + c.sample);
-            float *modes = to_modes(&s, tokens, own, own + c.sample);
-            split_modes(&s, modes);
-            copy_rows(&s, modes, s.padded, made + b * s.row_count * s.width, s.width);
+        for (int64_t i = 0; i < parts; i++) {
+            const columns part = columns_of(&s, together, i);
+            find_modes(&s, &call->inputs[0], &part, own, own + c.sample, made, s.width);
         }
 #pragma omp for schedule(static)
         for (int64_t g = 0; g < s.mode_count; g++) {
@@ -431,10 +480,9 @@ static ups_status forward(ups_device *device, const ups_op_call *call, ups_error
             }
         }
 #pragma omp for schedule(static)
-        for (int64_t b = 0; b < s.batch; b++) {
-            float *modes = c.modes[0] + b * s.row_count * s.padded;
-            join_modes(&s, modes);
-            write_sample(&s, modes, &call->output, b, false, own, own + c.sample);
+        for (int64_t i = 0; i < parts; i++) {
+            const columns part = columns_of(&s, together, i);
+            make_tokens(&s, c.modes[0], &call->output, &part, false, own, own + c.sample);
         }
     }
     return UPS_OK;
@@ -465,6 +513,7 @@ static ups_status backward(ups_device *device, const ups_op_call *call, ups_erro
     const int threads = ups_cpu_threads(device);
     size_t floats;
     const scratch c = scratch_of(&s, call->workspace, true, &floats, threads);
+    const int64_t together = columns_together(&s, threads), parts = s.batch * ups_div_up(s.inner, together);
     const ups_tensor *const dx = &call->input_gradients[0], *const dw = &call->input_gradients[1];
     bool all = true; /* modes of the weight are used */
     for (int axis = 0; axis < s.dims; axis++) all = all && s.modes[axis] == s.all[axis];
@@ -474,20 +523,17 @@ static ups_status backward(ups_device *device, const ups_op_call *call, ups_erro
     {
         float *own = c.threads + (size_t)omp_get_thread_num() * c.thread;
 #pragma omp for schedule(static)
-        for (int64_t b = 0; b < s.batch; b++) {
-            const float *tokens = read_sample(&s, &call->output_gradient, b, own + c.sample);
-            float *modes = to_modes(&s, tokens, own, own + c.sample);
-            split_modes(&s, modes);
-            copy_rows(&s, modes, s.padded, c.modes[0] + b * s.row_count * s.padded, s.padded);
+        for (int64_t i = 0; i < parts; i++) {
+            const columns part = columns_of(&s, together, i);
+            find_modes(&s, &call->output_gradient, &part, own, own + c.sample, c.modes[0], s.padded);
         }
 #pragma omp for schedule(static)
         for (int64_t g = 0; g < s.mode_count; g++) mode_backward(&s, call, &c, g, own);
         if (ups_present(dx)) {
 #pragma omp for schedule(static)
-            for (int64_t b = 0; b < s.batch; b++) {
-                float *modes = c.modes[1] + b * s.row_count * s.padded;
-                join_modes(&s, modes);
-                write_sample(&s, modes, dx, b, call->accumulate[0], own, own + c.sample);
+            for (int64_t i = 0; i < parts; i++) {
+                const columns part = columns_of(&s, together, i);
+                make_tokens(&s, c.modes[1], dx, &part, call->accumulate[0], own, own + c.sample);
             }
         }
     }
