@@ -383,6 +383,7 @@ def test_a_core_is_chosen_by_how_many_tokens_there_are(scratch, solver, resoluti
     assert operator["core"] == core and operator["convolution"] == 3
     assert operator.get("depths") == [1, 1, 1] if core == "unet" else operator["depth"] == 4
     assert operator.get("factorized", False) == (core == "spectral" and "2d" in solver)
+    assert (values["operator"]["batch_size"], values["operator"]["steps"]) == ((2, 48000) if "2d" in solver else (8, 24000))
     must("train", path, "--set", f"output={run}", "--quiet", *STEPS)
     must("eval", run, "--quiet")
 
@@ -392,7 +393,9 @@ def test_tasks_with_few_tokens_are_attended_to_beside_others_with_many(scratch):
     must("datagen", "advection1d", "-o", few, "--samples", 8, "--resolution", 256, "--steps", 3)
     must("datagen", "diffreact2d", "-o", many, "--samples", 8, "--resolution", 64, "--steps", 3)
     must("config", "init", few, many, "-o", path)
-    operator = as_python(path)["model"]["operator"]
+    values = as_python(path)
+    operator = values["model"]["operator"]
+    assert (values["operator"]["batch_size"], values["operator"]["accumulation"]) == (2, 2)
     assert (operator["core"], operator["mixing"], operator["task_specific"], operator["heads"]) == ("stack", ["auto"], ["mixing", "mlp"], 2)
     assert operator["factorized"]
     must("train", path, "--set", f"output={scratch}/both", "--quiet", *STEPS)

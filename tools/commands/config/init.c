@@ -248,24 +248,32 @@ static bool is_of_grid(const ups_survey *s) {
     return !s->told || json_is_string(json_object_get(json_object_get(s->told, "model"), "tokens"));
 }
 
+/* Batches are small, since many steps win: "Small batches" in docs/performance.md. */
+enum { LINE_BATCH = 8, BATCH = 4, PLANE_BATCH = 2 }; /* BATCH: of volumes, and of points that lie anywhere */
+
+static int64_t batch_for(const ups_survey *s) {
+    int64_t batch = LINE_BATCH;
+    for (const ups_family *f = s->families; f < s->families + s->count; f++) {
+        const int64_t own = f->scattered || f->shape.dims == 3 ? BATCH : f->shape.dims == 2 ? PLANE_BATCH : LINE_BATCH;
+        if (own < batch) batch = own;
+    }
+    return batch;
+}
+
 static int64_t steps_for(const ups_survey *s) {
     const int64_t steps = choose_size(ups_survey_bytes(s))->steps;
     const bool dear = !any_grid(s) && any_within(s, 2 * FEW, INT64_MAX); /* attention over many */
+    if (batch_for(s) == PLANE_BATCH) return 2 * steps; /* each takes half as long as one of twice the batch */
     return dear ? steps / 2 : steps;
 }
 
-/* A batch holds one task: as many batches a step as there are tasks, up to a few. Batches are small, the more so in
- * planes, volumes and on points: many steps win, over losses of rollouts too. */
+/* A batch holds one task: as many batches a step as there are tasks, up to a few. */
 static void add_operator(const ups_survey *s, ups_yaml *root) {
-    enum { MOST_BATCHES = 8, LINE_BATCH = 8, PLANE_BATCH = 4 };
+    enum { MOST_BATCHES = 8 };
     ups_arena *arena = s->arena;
     ups_yaml *stage = section(arena, root, "operator");
-    int64_t batch = LINE_BATCH;
-    for (const ups_family *f = s->families; f < s->families + s->count; f++) {
-        if (f->shape.dims > 1 || f->scattered) batch = PLANE_BATCH;
-    }
     set_number(arena, stage, "steps", steps_for(s));
-    set_number(arena, stage, "batch_size", batch);
+    set_number(arena, stage, "batch_size", batch_for(s));
     set_number(arena, stage, "accumulation", s->count < MOST_BATCHES ? s->count : MOST_BATCHES);
     if (!is_of_grid(s)) return;
     ups_yaml *losses = section(arena, stage, "losses");
