@@ -156,21 +156,25 @@ static inline const float *branch_weights(const ups_op_call *call, float keep, i
 }
 
 static ups_status residual_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
-    token_shape s = token_shape_of(call->output.shape);
-    int64_t stripes = ups_div_up(s.width, UPS_CHUNK);
-#pragma omp parallel for num_threads(ups_threads_for(device, s.batch *s.tokens *s.width)) schedule(static) collapse(2)
+    enum { TOGETHER = 64 }; /* tokens, for which a branch's weights are found once more */
+    const token_shape s = token_shape_of(call->output.shape);
+    const int64_t stripes = ups_div_up(s.width, UPS_CHUNK), blocks = ups_div_up(s.tokens, TOGETHER);
+#pragma omp parallel for num_threads(ups_threads_for(device, s.batch *s.tokens *s.width)) schedule(static) collapse(3)
     for (int64_t sample = 0; sample < s.batch; sample++) {
         for (int64_t stripe = 0; stripe < stripes; stripe++) {
-            float in[UPS_CHUNK], branch[UPS_CHUNK], weights[UPS_CHUNK], out[UPS_CHUNK];
-            int64_t start = stripe * UPS_CHUNK, n = ups_min(UPS_CHUNK, s.width - start);
-            const float *w = branch_weights(call, keep_of(call, sample), sample * s.width + start, n, in, weights);
-            for (int64_t token = 0; token < s.tokens; token++) {
-                int64_t at = (sample * s.tokens + token) * s.width + start;
-                const float *x = ups_row_read(&call->inputs[0], at, n, in);
-                const float *f = ups_row_read(&call->inputs[1], at, n, branch);
-                float *y = ups_row_target(&call->output, at, out, false);
-                for (int64_t i = 0; i < n; i++) y[i] = x[i] + w[i] * f[i];
-                ups_row_write(&call->output, at, n, y, false);
+            for (int64_t block = 0; block < blocks; block++) {
+                float in[UPS_CHUNK], branch[UPS_CHUNK], weights[UPS_CHUNK], out[UPS_CHUNK];
+                const int64_t start = stripe * UPS_CHUNK, n = ups_min(UPS_CHUNK, s.width - start);
+                const int64_t first = block * TOGETHER, end = ups_min(first + TOGETHER, s.tokens);
+                const float *w = branch_weights(call, keep_of(call, sample), sample * s.width + start, n, in, weights);
+                for (int64_t token = first; token < end; token++) {
+                    const int64_t at = (sample * s.tokens + token) * s.width + start;
+                    const float *x = ups_row_read(&call->inputs[0], at, n, in);
+                    const float *f = ups_row_read(&call->inputs[1], at, n, branch);
+                    float *y = ups_row_target(&call->output, at, out, false);
+                    for (int64_t i = 0; i < n; i++) y[i] = x[i] + w[i] * f[i];
+                    ups_row_write(&call->output, at, n, y, false);
+                }
             }
         }
     }

@@ -2,20 +2,51 @@
  * axis. */
 #include "model/cpu/vector.h"
 
+/* Samples in parts, by their size alone: threads share those of a few samples, and sums are the same with any number.
+ */
+typedef struct pieces {
+    int64_t samples, size, parts; /* numbers of a sample, parts of it */
+    int64_t each;                 /* numbers of a part; the last may have fewer */
+} pieces;
+
+static pieces pieces_of(const ups_op_call *call) {
+    enum { PART = 4 * UPS_CHUNK, MOST_PARTS = 16 };
+    const ups_shape shape = call->inputs[0].shape;
+    pieces p = {.samples = shape.size[0], .size = ups_shape_elements(shape) / shape.size[0]};
+    const int64_t wanted = ups_min(MOST_PARTS, ups_div_up(p.size, PART));
+    p.each = ups_div_up(ups_div_up(p.size, wanted), UPS_CHUNK) * UPS_CHUNK;
+    p.parts = ups_div_up(p.size, p.each);
+    return p;
+}
+
+static int threads_for(const ups_device *device, const pieces *p) {
+    return ups_threads_for(device, p->samples * p->size);
+}
+
+/* Numbers [first, end) of sample `of`. */
+typedef struct piece {
+    int64_t of, first, end;
+} piece;
+
+static piece piece_of(const pieces *p, int64_t index) {
+    const int64_t first = index % p->parts * p->each;
+    return (piece){index / p->parts, first, ups_min(first + p->each, p->size)};
+}
+
 /* Sums in float32 within a chunk, in float64 over chunks. */
 typedef struct sums {
     double difference, target; /* of squares */
 } sums;
 
-static sums sample_sums(const ups_op_call *call, int64_t sample, int64_t size) {
+static sums sum_piece(const ups_op_call *call, const pieces *p, const piece *at) {
     sums total = {0.0, 0.0};
-    for (int64_t start = 0; start < size; start += UPS_CHUNK) {
+    for (int64_t start = at->first; start < at->end; start += UPS_CHUNK) {
         float a[UPS_CHUNK], b[UPS_CHUNK], difference = 0.0f, target = 0.0f;
-        int64_t n = ups_min(UPS_CHUNK, size - start), at = sample * size + start;
-        const float *p = ups_row_read(&call->inputs[0], at, n, a), *t = ups_row_read(&call->inputs[1], at, n, b);
+        const int64_t n = ups_min(UPS_CHUNK, at->end - start), from = at->of * p->size + start;
+        const float *x = ups_row_read(&call->inputs[0], from, n, a), *t = ups_row_read(&call->inputs[1], from, n, b);
 #pragma omp simd reduction(+ : difference, target)
         for (int64_t i = 0; i < n; i++) {
-            difference += (p[i] - t[i]) * (p[i] - t[i]);
+            difference += (x[i] - t[i]) * (x[i] - t[i]);
             target += t[i] * t[i];
         }
         total.difference += (double)difference;
@@ -24,59 +55,87 @@ static sums sample_sums(const ups_op_call *call, int64_t sample, int64_t size) {
     return total;
 }
 
+/* A sample's sums, and in backward what its gradient is multiplied by; before that, the sums of all parts. */
+typedef struct scratch {
+    sums *parts;
+    float *factors;
+} scratch;
+
+static scratch scratch_of(const ups_op_call *call, const pieces *p) {
+    sums *parts = call->workspace;
+    return (scratch){parts, (float *)(parts + p->samples * p->parts)};
+}
+
+static size_t workspace_bytes(const ups_device *device, const ups_op_call *call, bool backward) {
+    const pieces p = pieces_of(call);
+    return (size_t)p.samples * ((size_t)p.parts * sizeof(sums) + sizeof(float));
+}
+
+/* Of each sample, at the first of its parts. */
+static void sum_samples(ups_device *device, const ups_op_call *call, const pieces *p, sums *parts) {
+#pragma omp parallel for num_threads(threads_for(device, p)) schedule(static)
+    for (int64_t i = 0; i < p->samples * p->parts; i++) {
+        const piece at = piece_of(p, i);
+        parts[i] = sum_piece(call, p, &at);
+    }
+    for (int64_t i = 0; i < p->samples * p->parts; i++) {
+        sums *first = &parts[i / p->parts * p->parts];
+        if (first == &parts[i]) continue;
+        first->difference += parts[i].difference;
+        first->target += parts[i].target;
+    }
+}
+
 /* gradient of input `input` (+)= factor_sample * (prediction - target). */
-static void difference_gradient(ups_device *device, const ups_op_call *call, int input, const float *factors) {
+static void difference_gradient(ups_device *device, const ups_op_call *call, int input, const pieces *p,
+                                const float *factors) {
     const ups_tensor *gradient = &call->input_gradients[input];
-    int64_t samples = gradient->shape.size[0], size = ups_shape_elements(gradient->shape) / samples;
-    bool accumulate = call->accumulate[input];
-#pragma omp parallel for num_threads(ups_threads_for(device, samples *size)) schedule(static)
-    for (int64_t sample = 0; sample < samples; sample++) {
-        for (int64_t start = 0; start < size; start += UPS_CHUNK) {
+    const bool accumulate = call->accumulate[input];
+#pragma omp parallel for num_threads(threads_for(device, p)) schedule(static)
+    for (int64_t i = 0; i < p->samples * p->parts; i++) {
+        const piece of = piece_of(p, i);
+        const float factor = factors[of.of];
+        for (int64_t start = of.first; start < of.end; start += UPS_CHUNK) {
             float a[UPS_CHUNK], b[UPS_CHUNK], out[UPS_CHUNK];
-            int64_t n = ups_min(UPS_CHUNK, size - start), at = sample * size + start;
-            const float *p = ups_row_read(&call->inputs[0], at, n, a), *t = ups_row_read(&call->inputs[1], at, n, b);
+            const int64_t n = ups_min(UPS_CHUNK, of.end - start), at = of.of * p->size + start;
+            const float *x = ups_row_read(&call->inputs[0], at, n, a), *t = ups_row_read(&call->inputs[1], at, n, b);
             float *to = ups_row_target(gradient, at, out, accumulate);
-            for (int64_t i = 0; i < n; i++) to[i] = factors[sample] * (p[i] - t[i]);
+            for (int64_t k = 0; k < n; k++) to[k] = factor * (x[k] - t[k]);
             ups_row_write(gradient, at, n, to, accumulate);
         }
     }
 }
 
-/* A factor a sample, for backward. */
-static size_t workspace_bytes(const ups_device *device, const ups_op_call *call, bool backward) {
-    return (size_t)call->inputs[0].shape.size[0] * sizeof(float);
-}
-
 static ups_status mse_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
-    int64_t samples = call->inputs[0].shape.size[0], size = ups_shape_elements(call->inputs[0].shape) / samples;
+    const pieces p = pieces_of(call);
+    const scratch own = scratch_of(call, &p);
     float *y = call->output.data;
-#pragma omp parallel for num_threads(ups_threads_for(device, samples *size)) schedule(static)
-    for (int64_t sample = 0; sample < samples; sample++) {
-        y[sample] = (float)(sample_sums(call, sample, size).difference / (double)size);
-    }
+    sum_samples(device, call, &p, own.parts);
+    for (int64_t i = 0; i < p.samples; i++) y[i] = (float)(own.parts[i * p.parts].difference / (double)p.size);
     return UPS_OK;
 }
 
 static ups_status mse_backward(ups_device *device, const ups_op_call *call, ups_error *error) {
-    int64_t samples = call->inputs[0].shape.size[0], size = ups_shape_elements(call->inputs[0].shape) / samples;
+    const pieces p = pieces_of(call);
+    const scratch own = scratch_of(call, &p);
     const float *dy = call->output_gradient.data;
-    float *factors = call->workspace;
     for (int input = 0; input < 2; input++) {
         if (!ups_present(&call->input_gradients[input])) continue;
-        float sign = input == 0 ? 2.0f : -2.0f;
-        for (int64_t sample = 0; sample < samples; sample++) factors[sample] = sign * dy[sample] / (float)size;
-        difference_gradient(device, call, input, factors);
+        const float sign = input == 0 ? 2.0f : -2.0f;
+        for (int64_t i = 0; i < p.samples; i++) own.factors[i] = sign * dy[i] / (float)p.size;
+        difference_gradient(device, call, input, &p, own.factors);
     }
     return UPS_OK;
 }
 
 static ups_status relative_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
-    int64_t samples = call->inputs[0].shape.size[0], size = ups_shape_elements(call->inputs[0].shape) / samples;
+    const pieces p = pieces_of(call);
+    const scratch own = scratch_of(call, &p);
     float *y = call->output.data;
-#pragma omp parallel for num_threads(ups_threads_for(device, samples *size)) schedule(static)
-    for (int64_t sample = 0; sample < samples; sample++) {
-        sums s = sample_sums(call, sample, size);
-        y[sample] = (float)(sqrt(s.difference) / (sqrt(s.target) + (double)call->attributes->epsilon));
+    sum_samples(device, call, &p, own.parts);
+    for (int64_t i = 0; i < p.samples; i++) {
+        const sums *s = &own.parts[i * p.parts];
+        y[i] = (float)(sqrt(s->difference) / (sqrt(s->target) + (double)call->attributes->epsilon));
     }
     return UPS_OK;
 }
@@ -84,16 +143,16 @@ static ups_status relative_forward(ups_device *device, const ups_op_call *call, 
 /* d|p - t|/dp = (p - t)/|p - t|; 0 where prediction and target are equal, where the norm has no derivative. */
 static ups_status relative_backward(ups_device *device, const ups_op_call *call, ups_error *error) {
     if (!ups_present(&call->input_gradients[0])) return UPS_OK;
-    int64_t samples = call->inputs[0].shape.size[0], size = ups_shape_elements(call->inputs[0].shape) / samples;
+    const pieces p = pieces_of(call);
+    const scratch own = scratch_of(call, &p);
     const float *dy = call->output_gradient.data;
-    float *factors = call->workspace;
-#pragma omp parallel for num_threads(ups_threads_for(device, samples *size)) schedule(static)
-    for (int64_t sample = 0; sample < samples; sample++) {
-        sums s = sample_sums(call, sample, size);
-        double norm = sqrt(s.difference) * (sqrt(s.target) + (double)call->attributes->epsilon);
-        factors[sample] = norm > 0.0 ? (float)((double)dy[sample] / norm) : 0.0f;
+    sum_samples(device, call, &p, own.parts);
+    for (int64_t i = 0; i < p.samples; i++) {
+        const sums *s = &own.parts[i * p.parts];
+        const double norm = sqrt(s->difference) * (sqrt(s->target) + (double)call->attributes->epsilon);
+        own.factors[i] = norm > 0.0 ? (float)((double)dy[i] / norm) : 0.0f;
     }
-    difference_gradient(device, call, 0, factors);
+    difference_gradient(device, call, 0, &p, own.factors);
     return UPS_OK;
 }
 
@@ -101,56 +160,68 @@ static ups_status relative_backward(ups_device *device, const ups_op_call *call,
 
 enum { SUMS = 4 }; /* of a group, which neighbours add to in turn, since each addition waits for the one before */
 
-/* Of a group: sums of squares, then what the gradient is multiplied by. */
-typedef struct group_sums {
-    double difference, target;
-} group_sums;
-
 static int64_t group_count(const ups_op_call *call) {
     return call->inputs[3].shape.size[0];
 }
 
 static size_t grouped_workspace(const ups_device *device, const ups_op_call *call, bool backward) {
-    return (size_t)(call->inputs[0].shape.size[0] * SUMS * group_count(call)) * sizeof(group_sums);
+    const pieces p = pieces_of(call);
+    return (size_t)(p.samples * p.parts * SUMS * group_count(call)) * sizeof(sums);
 }
 
-/* A sample's groups, and the sums of their squares. */
-static group_sums *sum_groups(const ups_op_call *call, int64_t sample, int64_t size) {
+/* A part's sums of squares by groups; in float64, since they are of few numbers each. */
+static void sum_groups(const ups_op_call *call, const pieces *p, const piece *of, sums *groups) {
     const int32_t *group = call->inputs[2].data;
     const float *table = call->inputs[3].data;
     const int64_t count = group_count(call);
-    group_sums *groups = (group_sums *)call->workspace + sample * SUMS * count;
     memset(groups, 0, (size_t)(SUMS * count) * sizeof *groups);
-    for (int64_t start = 0; start < size; start += UPS_CHUNK) {
+    for (int64_t start = of->first; start < of->end; start += UPS_CHUNK) {
         float a[UPS_CHUNK], b[UPS_CHUNK];
-        int64_t n = ups_min(UPS_CHUNK, size - start), at = sample * size + start;
-        const float *p = ups_row_read(&call->inputs[0], at, n, a), *t = ups_row_read(&call->inputs[1], at, n, b);
+        const int64_t n = ups_min(UPS_CHUNK, of->end - start), at = of->of * p->size + start;
+        const float *x = ups_row_read(&call->inputs[0], at, n, a), *t = ups_row_read(&call->inputs[1], at, n, b);
         for (int64_t i = 0; i < n; i++) {
             const int32_t g = group[start + i];
-            group_sums *sum = groups + i % SUMS * count + g;
-            const double difference = (double)p[i] - (double)t[i], target = (double)t[i] + (double)table[2 * g + 1];
+            sums *sum = groups + i % SUMS * count + g;
+            const double difference = (double)x[i] - (double)t[i], target = (double)t[i] + (double)table[2 * g + 1];
             sum->difference += difference * difference;
             sum->target += target * target;
         }
     }
-    for (int64_t i = count; i < SUMS * count; i++) {
-        groups[i % count].difference += groups[i].difference;
-        groups[i % count].target += groups[i].target;
-    }
-    return groups;
 }
 
-static double group_scale(const ups_op_call *call, const group_sums *of) {
+/* Sums by groups of each sample: at groups_of. */
+static void sum_all_groups(ups_device *device, const ups_op_call *call, const pieces *p) {
+    const int64_t count = group_count(call), each = SUMS * count;
+    sums *const all = call->workspace;
+#pragma omp parallel for num_threads(threads_for(device, p)) schedule(static)
+    for (int64_t i = 0; i < p->samples * p->parts; i++) {
+        const piece of = piece_of(p, i);
+        sum_groups(call, p, &of, all + i * each);
+    }
+    for (int64_t sample = 0; sample < p->samples; sample++) {
+        sums *groups = all + sample * p->parts * each;
+        for (int64_t i = count; i < p->parts * each; i++) {
+            groups[i % count].difference += groups[i].difference;
+            groups[i % count].target += groups[i].target;
+        }
+    }
+}
+
+static sums *groups_of(const ups_op_call *call, const pieces *p, int64_t sample) {
+    return (sums *)call->workspace + sample * p->parts * SUMS * group_count(call);
+}
+
+static double group_scale(const ups_op_call *call, const sums *of) {
     return fmax(sqrt(of->target), (double)call->attributes->factor);
 }
 
 static ups_status grouped_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
-    int64_t samples = call->inputs[0].shape.size[0], size = ups_shape_elements(call->inputs[0].shape) / samples;
+    const pieces p = pieces_of(call);
     const float *table = call->inputs[3].data;
     float *y = call->output.data;
-#pragma omp parallel for num_threads(ups_threads_for(device, samples *size)) schedule(static)
-    for (int64_t sample = 0; sample < samples; sample++) {
-        const group_sums *groups = sum_groups(call, sample, size);
+    sum_all_groups(device, call, &p);
+    for (int64_t sample = 0; sample < p.samples; sample++) {
+        const sums *groups = groups_of(call, &p, sample);
         double loss = 0.0;
         for (int64_t g = 0; g < group_count(call); g++) {
             loss += (double)table[2 * g] * sqrt(groups[g].difference) / group_scale(call, &groups[g]);
@@ -164,22 +235,27 @@ static ups_status grouped_forward(ups_device *device, const ups_op_call *call, u
 static ups_status grouped_backward(ups_device *device, const ups_op_call *call, ups_error *error) {
     const ups_tensor *gradient = &call->input_gradients[0];
     if (!ups_present(gradient)) return UPS_OK;
-    int64_t samples = gradient->shape.size[0], size = ups_shape_elements(gradient->shape) / samples;
+    const pieces p = pieces_of(call);
     const int32_t *group = call->inputs[2].data;
     const float *table = call->inputs[3].data, *dy = call->output_gradient.data;
-#pragma omp parallel for num_threads(ups_threads_for(device, samples *size)) schedule(static)
-    for (int64_t sample = 0; sample < samples; sample++) {
-        group_sums *groups = sum_groups(call, sample, size);
-        for (int64_t g = 0; g < group_count(call); g++) {
-            double norm = sqrt(groups[g].difference) * group_scale(call, &groups[g]);
+    sum_all_groups(device, call, &p);
+    for (int64_t sample = 0; sample < p.samples; sample++) {
+        sums *groups = groups_of(call, &p, sample);
+        for (int64_t g = 0; g < group_count(call); g++) { /* what the gradient is multiplied by */
+            const double norm = sqrt(groups[g].difference) * group_scale(call, &groups[g]);
             groups[g].difference = norm > 0.0 ? (double)dy[sample] * (double)table[2 * g] / norm : 0.0;
         }
-        for (int64_t start = 0; start < size; start += UPS_CHUNK) {
+    }
+#pragma omp parallel for num_threads(threads_for(device, &p)) schedule(static)
+    for (int64_t i = 0; i < p.samples * p.parts; i++) {
+        const piece of = piece_of(&p, i);
+        const sums *groups = groups_of(call, &p, of.of);
+        for (int64_t start = of.first; start < of.end; start += UPS_CHUNK) {
             float a[UPS_CHUNK], b[UPS_CHUNK], out[UPS_CHUNK];
-            int64_t n = ups_min(UPS_CHUNK, size - start), at = sample * size + start;
-            const float *p = ups_row_read(&call->inputs[0], at, n, a), *t = ups_row_read(&call->inputs[1], at, n, b);
+            const int64_t n = ups_min(UPS_CHUNK, of.end - start), at = of.of * p.size + start;
+            const float *x = ups_row_read(&call->inputs[0], at, n, a), *t = ups_row_read(&call->inputs[1], at, n, b);
             float *to = ups_row_target(gradient, at, out, call->accumulate[0]);
-            for (int64_t i = 0; i < n; i++) to[i] = (float)groups[group[start + i]].difference * (p[i] - t[i]);
+            for (int64_t k = 0; k < n; k++) to[k] = (float)groups[group[start + k]].difference * (x[k] - t[k]);
             ups_row_write(gradient, at, n, to, call->accumulate[0]);
         }
     }
@@ -188,21 +264,32 @@ static ups_status grouped_backward(ups_device *device, const ups_op_call *call, 
 
 /* ---- below zero ------------------------------------------------------------------------------------------------- */
 
+static size_t negative_workspace(const ups_device *device, const ups_op_call *call, bool backward) {
+    const pieces p = pieces_of(call);
+    return (size_t)(p.samples * p.parts) * sizeof(double);
+}
+
 static ups_status negative_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
-    int64_t samples = call->inputs[0].shape.size[0], size = ups_shape_elements(call->inputs[0].shape) / samples;
+    const pieces p = pieces_of(call);
+    double *const parts = call->workspace;
     float *y = call->output.data;
-#pragma omp parallel for num_threads(ups_threads_for(device, samples *size)) schedule(static)
-    for (int64_t sample = 0; sample < samples; sample++) {
-        double total = 0.0;
-        for (int64_t start = 0; start < size; start += UPS_CHUNK) {
+#pragma omp parallel for num_threads(threads_for(device, &p)) schedule(static)
+    for (int64_t i = 0; i < p.samples * p.parts; i++) {
+        const piece of = piece_of(&p, i);
+        parts[i] = 0.0;
+        for (int64_t start = of.first; start < of.end; start += UPS_CHUNK) {
             float in[UPS_CHUNK], sum = 0.0f;
-            int64_t n = ups_min(UPS_CHUNK, size - start);
-            const float *x = ups_row_read(&call->inputs[0], sample * size + start, n, in);
+            const int64_t n = ups_min(UPS_CHUNK, of.end - start);
+            const float *x = ups_row_read(&call->inputs[0], of.of * p.size + start, n, in);
 #pragma omp simd reduction(+ : sum)
-            for (int64_t i = 0; i < n; i++) sum += x[i] < 0.0f ? x[i] * x[i] : 0.0f;
-            total += (double)sum;
+            for (int64_t k = 0; k < n; k++) sum += x[k] < 0.0f ? x[k] * x[k] : 0.0f;
+            parts[i] += (double)sum;
         }
-        y[sample] = (float)(total / (double)size);
+    }
+    for (int64_t sample = 0; sample < p.samples; sample++) {
+        double total = 0.0;
+        for (int64_t i = 0; i < p.parts; i++) total += parts[sample * p.parts + i];
+        y[sample] = (float)(total / (double)p.size);
     }
     return UPS_OK;
 }
@@ -210,17 +297,18 @@ static ups_status negative_forward(ups_device *device, const ups_op_call *call, 
 static ups_status negative_backward(ups_device *device, const ups_op_call *call, ups_error *error) {
     const ups_tensor *gradient = &call->input_gradients[0];
     if (!ups_present(gradient)) return UPS_OK;
-    int64_t samples = gradient->shape.size[0], size = ups_shape_elements(gradient->shape) / samples;
+    const pieces p = pieces_of(call);
     const float *dy = call->output_gradient.data;
-#pragma omp parallel for num_threads(ups_threads_for(device, samples *size)) schedule(static)
-    for (int64_t sample = 0; sample < samples; sample++) {
-        float factor = 2.0f * dy[sample] / (float)size;
-        for (int64_t start = 0; start < size; start += UPS_CHUNK) {
+#pragma omp parallel for num_threads(threads_for(device, &p)) schedule(static)
+    for (int64_t i = 0; i < p.samples * p.parts; i++) {
+        const piece of = piece_of(&p, i);
+        const float factor = 2.0f * dy[of.of] / (float)p.size;
+        for (int64_t start = of.first; start < of.end; start += UPS_CHUNK) {
             float in[UPS_CHUNK], out[UPS_CHUNK];
-            int64_t n = ups_min(UPS_CHUNK, size - start), at = sample * size + start;
+            const int64_t n = ups_min(UPS_CHUNK, of.end - start), at = of.of * p.size + start;
             const float *x = ups_row_read(&call->inputs[0], at, n, in);
             float *to = ups_row_target(gradient, at, out, call->accumulate[0]);
-            for (int64_t i = 0; i < n; i++) to[i] = x[i] < 0.0f ? factor * x[i] : 0.0f;
+            for (int64_t k = 0; k < n; k++) to[k] = x[k] < 0.0f ? factor * x[k] : 0.0f;
             ups_row_write(gradient, at, n, to, call->accumulate[0]);
         }
     }
@@ -354,7 +442,8 @@ const ups_cpu_kernel UPS_CPU(loss_relative) = {
     .workspace = workspace_bytes, .forward = relative_forward, .backward = relative_backward};
 const ups_cpu_kernel UPS_CPU(loss_grouped) = {
     .workspace = grouped_workspace, .forward = grouped_forward, .backward = grouped_backward};
-const ups_cpu_kernel UPS_CPU(loss_negative) = {.forward = negative_forward, .backward = negative_backward};
+const ups_cpu_kernel UPS_CPU(loss_negative) = {
+    .workspace = negative_workspace, .forward = negative_forward, .backward = negative_backward};
 const ups_cpu_kernel UPS_CPU(loss_covariance) = {
     .workspace = covariance_workspace, .forward = covariance_forward, .backward = covariance_backward};
 const ups_cpu_kernel UPS_CPU(weighted_sum) = {.forward = weighted_sum_forward, .backward = weighted_sum_backward};
