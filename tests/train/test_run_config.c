@@ -174,7 +174,7 @@ CLAIM(values_out_of_range_are_told_the_range) {
         {"autoencoder.steps=-1", {"autoencoder.steps", "0"}},
         {"autoencoder.batch_size=-4", {"autoencoder.batch_size", "1"}},
         {"operator.rollout_steps=1", {"operator.rollout_steps", "2"}},
-        {"model.operator.history=9", {"model.operator.history", "8"}},
+        {"model.operator.history=17", {"model.operator.history", "16"}},
         {"model.operator.bundle=33", {"model.operator.bundle", "32"}},
         {"operator.short_history=1.5", {"operator.short_history", "1"}},
         {"operator.rollout_steps=33", {"operator.rollout_steps", "32"}}, /* an objective has 64 terms */
