@@ -384,6 +384,7 @@ def test_a_core_is_chosen_by_how_many_tokens_there_are(scratch, solver, resoluti
     assert operator.get("depths") == [1, 1, 1] if core == "unet" else operator["depth"] == 4
     assert operator.get("factorized", False) == (core == "spectral" and "2d" in solver)
     assert (values["operator"]["batch_size"], values["operator"]["steps"]) == ((2, 48000) if "2d" in solver else (8, 24000))
+    assert values["operator"]["optimizer"]["learning_rate"] == 0.003
     must("train", path, "--set", f"output={run}", "--quiet", *STEPS)
     must("eval", run, "--quiet")
 

@@ -276,6 +276,7 @@ static void add_operator(const ups_survey *s, ups_yaml *root) {
     set_number(arena, stage, "batch_size", batch_for(s));
     set_number(arena, stage, "accumulation", s->count < MOST_BATCHES ? s->count : MOST_BATCHES);
     if (!is_of_grid(s)) return;
+    if (any_grid(s) && !s->from) set_plain(arena, section(arena, stage, "optimizer"), "learning_rate", "0.003");
     ups_yaml *losses = section(arena, stage, "losses");
     set_number(arena, section(arena, losses, "relative"), "weight", 0); /* of latents; below are those of fields */
     set_number(arena, section(arena, losses, "decoded"), "weight", 1);
