@@ -169,7 +169,7 @@ static size_t grouped_workspace(const ups_device *device, const ups_op_call *cal
     return (size_t)(p.samples * p.parts * SUMS * group_count(call)) * sizeof(sums);
 }
 
-/* A part's sums of squares by groups; in float64, since they are of few numbers each. */
+/* A part's sums of squares by groups, SUMS of each. */
 static void sum_groups(const ups_op_call *call, const pieces *p, const piece *of, sums *groups) {
     const int32_t *group = call->inputs[2].data;
     const float *table = call->inputs[3].data;

@@ -248,13 +248,16 @@ static bool is_of_grid(const ups_survey *s) {
     return !s->told || json_is_string(json_object_get(json_object_get(s->told, "model"), "tokens"));
 }
 
-/* Batches are small, since many steps win: "Small batches" in docs/performance.md. */
-enum { LINE_BATCH = 8, BATCH = 4, PLANE_BATCH = 2 }; /* BATCH: of volumes, and of points that lie anywhere */
+/* Batches are small, since many steps win: "Small batches" in docs/performance.md. Volumes, and points that lie
+ * anywhere, have OTHER_BATCH. */
+enum { LINE_BATCH = 8, OTHER_BATCH = 4, PLANE_BATCH = 2 };
 
 static int64_t batch_for(const ups_survey *s) {
     int64_t batch = LINE_BATCH;
     for (const ups_family *f = s->families; f < s->families + s->count; f++) {
-        const int64_t own = f->scattered || f->shape.dims == 3 ? BATCH : f->shape.dims == 2 ? PLANE_BATCH : LINE_BATCH;
+        const int64_t own = f->scattered || f->shape.dims == 3 ? OTHER_BATCH
+                            : f->shape.dims == 2               ? PLANE_BATCH
+                                                               : LINE_BATCH;
         if (own < batch) batch = own;
     }
     return batch;
