@@ -130,7 +130,7 @@ def test_killed_while_it_measures_it_is_given_again(runs):
 def test_stopped_before_the_operator_it_is_resumed(runs):
     name = runs.fresh()
     config = runs.config(name)
-    long = ["--set", "autoencoder.steps=3000"]
+    long = ["--set", "autoencoder.steps=1200"]  # a second or two; beside much else fewer than fifteen
     runs.train_until("autoencoder, step 30 of", config, "--for", "1m", *long)
     one_sentence(runs.run("train", config, "--for", "15s", "-q", *long), "--resume")
     done = runs.must("train", config, "--for", "15s", "-q", "--json", "--resume", *long)
