@@ -25,10 +25,10 @@ import h5py
 # Of the data, then of the model: attention where tokens are few, Fourier modes where there are a thousand; small batches, so that there are many steps.
 # The spectral loss pays but on diffusion-reaction and on shallow water in 2D.
 # Weight: of a task's draws beside others'; a step in 1D costs a tenth of one in 2D.
-LINE = dict(resolution=256, steps=41, train=1000, test=100, weight=4, patch=4, core="stack", hidden=64, modes=33, convolution=5, batch=8, bundle=1, spectral=0.1, mixing="[]", merge_above=0, task_specific="[]")
-PLANE = dict(resolution=64, steps=21, train=500, test=50, weight=1, patch=2, core="spectral", hidden=48, modes=12, convolution=3, batch=4, bundle=1, spectral=0.1, mixing="[]", merge_above=0, task_specific="[]")
-BOX = dict(resolution=32, steps=21, train=100, test=10, weight=1, patch=4, core="unet", hidden=64, modes=4, convolution=3, batch=4, bundle=1, spectral=0, mixing="[]", merge_above=0, task_specific="[]")
-TOGETHER = dict(core="stack", hidden=64, modes="33, 12", convolution=3, batch=4, bundle=1, spectral=0.1, mixing="[auto]", merge_above=0, task_specific="[mixing, mlp]")
+LINE = dict(resolution=256, steps=41, train=1000, test=100, weight=4, patch=4, core="stack", hidden=64, modes=33, factorized="false", convolution=5, batch=8, bundle=1, spectral=0.1, mixing="[]", merge_above=0, task_specific="[]")
+PLANE = dict(resolution=64, steps=21, train=500, test=50, weight=1, patch=2, core="spectral", hidden=48, modes=12, factorized="true", convolution=3, batch=2, bundle=1, spectral=0.1, mixing="[]", merge_above=0, task_specific="[]")
+BOX = dict(resolution=32, steps=21, train=100, test=10, weight=1, patch=4, core="unet", hidden=64, modes=4, factorized="false", convolution=3, batch=4, bundle=1, spectral=0, mixing="[]", merge_above=0, task_specific="[]")
+TOGETHER = dict(core="stack", hidden=64, modes="33, 12", factorized="false", convolution=3, batch=4, bundle=1, spectral=0.1, mixing="[auto]", merge_above=0, task_specific="[mixing, mlp]")
 # name: solver, values of its parameter (a file each), fixed parameters, sizes
 TASKS = {
     "advection": ("advection1d", "beta", (0.1, 0.4, 1, 2, 4), {}, dict(LINE, bundle=4)),  # waves that travel unchanged: fewer, longer steps
@@ -53,7 +53,7 @@ tasks:
 {tasks}model:
   tokens: grid
   dim: auto
-  operator: {{core: {core}, mixing: {mixing}, merge_above: {merge_above}, task_specific: {task_specific}, hidden: {hidden}, depth: 4, depths: [1, 1, 1], heads: 2, mlp_ratio: 2, modes: [{modes}], convolution: {convolution}, bundle: {bundle}}}
+  operator: {{core: {core}, mixing: {mixing}, merge_above: {merge_above}, task_specific: {task_specific}, hidden: {hidden}, depth: 4, depths: [1, 1, 1], heads: 2, mlp_ratio: 2, modes: [{modes}], factorized: {factorized}, convolution: {convolution}, bundle: {bundle}}}
 autoencoder: {{steps: 0, gate: 0, target: 0.0005}}
 operator:
   steps: {steps}
@@ -194,7 +194,7 @@ def main():
     parser.add_argument("--rate", type=float, default=0.003)
     parser.add_argument("--precision", default="f32")
     parser.add_argument("--set", nargs="*", default=[], help="KEY=VALUE for ours")
-    parser.add_argument("--size", nargs="*", default=[], help="NAME=VALUE for ours: core, hidden, modes, convolution, batch, bundle, mixing, merge_above, task_specific or spectral (the weight of that loss) of every task")
+    parser.add_argument("--size", nargs="*", default=[], help="NAME=VALUE for ours: core, hidden, modes, factorized, convolution, batch, bundle, mixing, merge_above, task_specific or spectral (the weight of that loss) of every task")
     parser.add_argument("--seed", type=int, default=0, help="of ours; baselines draw another one every time")
     parser.add_argument("--together", action="store_true", help="one model of ours for all tasks, in the sum of their seconds")
     arguments = parser.parse_args()
