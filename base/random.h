@@ -26,6 +26,7 @@ enum { /* purposes; part of what makes results reproducible: never renumber */
        UPS_RANDOM_SHIFT = 10,
        UPS_RANDOM_HISTORY = 11,
        UPS_RANDOM_BOOTSTRAP = 12,
+       UPS_RANDOM_SYMMETRY = 13,
 };
 
 /* Kernels of CUDA draw by the same code. */

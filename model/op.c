@@ -40,6 +40,7 @@ static const ups_op_description descriptions[UPS_OP_COUNT] = {
     [UPS_OP_LOSS_COVARIANCE] = {.gradient_inputs = BIT_0, .read_for = {BIT_0}, .backward_saved = true},
     [UPS_OP_NOISE]         = {.gradient_inputs = BIT_0, .passes_gradient = BIT_0},
     [UPS_OP_SHIFT]         = {.gradient_inputs = BIT_0},
+    [UPS_OP_SYMMETRY]      = {.gradient_inputs = 0},
     [UPS_OP_WEIGHTED_SUM]  = {.gradient_inputs = ANY},
     [UPS_OP_CAST]          = {.gradient_inputs = BIT_0},
 };

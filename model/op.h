@@ -49,6 +49,7 @@
     X(LOSS_COVARIANCE, loss_covariance)                                                                                \
     X(NOISE, noise)                                                                                                    \
     X(SHIFT, shift)                                                                                                    \
+    X(SYMMETRY, symmetry)                                                                                              \
     X(WEIGHTED_SUM, weighted_sum)                                                                                      \
     X(CAST, cast)
 
@@ -87,12 +88,12 @@ typedef struct ups_op_attributes {
     ups_dtype dtype;        /* cast */
     bool channels_first;    /* patchify, gather_points */
     bool periodic;          /* neighborhood, depthwise, refine, read_patches, attention, field_modes */
-    int dims; /* patchify, read_patches, neighborhood, depthwise, coarsen, refine, spectral, field_modes, shift: grid
-                 axes; of attention: 0: over all tokens */
+    int dims; /* patchify, read_patches, neighborhood, depthwise, coarsen, refine, spectral, field_modes, shift,
+                 symmetry: grid axes; of attention: 0: over all tokens */
     int64_t grid[3], patch[3]; /* patchify, read_patches: points along each axis and points a patch; neighborhood,
-                                  shift: grid = cells; depthwise: cells, and the kernel's size; attention: cells, and
-                                  cells a window; coarsen, refine: cells of the finer grid; field_modes: points. Slowest
-                                  axis first; only `dims` used */
+                                  shift, symmetry: grid = cells; depthwise: cells, and the kernel's size; attention:
+                                  cells, and cells a window; coarsen, refine: cells of the finer grid; field_modes:
+                                  points. Slowest axis first; only `dims` used */
     int64_t shift[3];          /* attention: cells before the first window */
     int64_t modes[3];          /* spectral: of the weight along each grid axis */
     int64_t channels;          /* patchify, read_patches, gather_points: C */

@@ -629,6 +629,36 @@ ups_value ups_shift(ups_graph *g, ups_value x, int dims, const int64_t *cells) {
     return ups_graph_append(g, kind, &attributes, 1, &x, dtype_of(g, x), shape, 0, NULL);
 }
 
+int64_t ups_symmetry_count(int dims, bool exchanges) {
+    const int64_t orders = dims == 3 ? 6 : dims; /* dims! */
+    return ((int64_t)1 << dims) * (exchanges ? orders : 1);
+}
+
+ups_value ups_symmetry(ups_graph *g, ups_value x, int dims, const int64_t *cells, ups_value source, ups_value table) {
+    const ups_op_kind kind = UPS_OP_SYMMETRY;
+    ups_shape shape = shape_of(g, x), sources = shape_of(g, source);
+    if (dims < 1 || dims > 3) ups_graph_abort(g, ups_op_name(kind), "%d grid axes", dims);
+    if (shape.rank < 3) ups_graph_abort(g, ups_op_name(kind), "x has rank %d; 3 or more was expected", shape.rank);
+    require_rank(g, kind, "the sources", source, 2);
+    if (dtype_of(g, source) != UPS_I32 || dtype_of(g, table) != UPS_F32 || dtype_of(g, x) != UPS_F32)
+        ups_graph_abort(g, ups_op_name(kind), "the sources are not int32, or x or the table is not float32");
+    ups_op_attributes attributes = {.dims = dims};
+    int64_t count = 1;
+    bool alike = true;
+    for (int i = 0; i < dims; i++) {
+        count *= attributes.grid[i] = cells[i];
+        alike = alike && cells[i] == cells[0];
+    }
+    require_size(g, kind, "the number of cells", shape.size[shape.rank - 2], count);
+    require_size(g, kind, "numbers of a cell with a source", sources.size[1], ups_shape_last(shape));
+    if (sources.size[0] != ups_symmetry_count(dims, false) &&
+        !(alike && sources.size[0] == ups_symmetry_count(dims, true)))
+        ups_graph_abort(g, ups_op_name(kind), "%lld symmetries of a grid of %d axes", (long long)sources.size[0], dims);
+    require_size(g, kind, "the table's numbers", ups_shape_elements(shape_of(g, table)),
+                 2 * ups_shape_elements(sources));
+    return ups_graph_append(g, kind, &attributes, 3, (ups_value[]){x, source, table}, UPS_F32, shape, 0, NULL);
+}
+
 ups_value ups_weighted_sum(ups_graph *g, const ups_value *losses, const float *weights, int count) {
     const ups_op_kind kind = UPS_OP_WEIGHTED_SUM;
     if (count < 1 || count > UPS_MAX_INPUTS) ups_graph_abort(g, ups_op_name(kind), "%d terms", count);

@@ -148,6 +148,14 @@ ups_value ups_noise(ups_graph *g, ups_value x, float deviation, ups_value gain, 
  * last one end in: x (B, …, cells of all axes, D). How far is drawn for each sample, Philox (seed, item)
  * (model/random/augment.h). y: dtype of x */
 ups_value ups_shift(ups_graph *g, ups_value x, int dims, const int64_t *cells);
+/* Symmetries of a grid: reflections along each axis, 2^dims of them, and where axes are alike those after each of their
+ * exchanges: 8 of a square, 48 of a cube. */
+int64_t ups_symmetry_count(int dims, bool exchanges);
+/* y (B, …, cells of all axes, D) = x in training reflected, and with axes exchanged: element e of the symmetries of a
+ * grid, drawn for each sample, Philox (seed, item) (model/random/augment.h). Number d of a cell is factor · the number
+ * source[e, d] of the cell that comes to lie there, + offset. source (E, D) int32; table (E, D, 2) float32: [factor,
+ * offset]; E: ups_symmetry_count. All float32, and without a gradient */
+ups_value ups_symmetry(ups_graph *g, ups_value x, int dims, const int64_t *cells, ups_value source, ups_value table);
 /* y (1) = Σ_k weight_k · mean(x_k), x_k (B): the total loss */
 ups_value ups_weighted_sum(ups_graph *g, const ups_value *losses, const float *weights, int count);
 /* y = x in attributes.dtype */

@@ -1,4 +1,5 @@
-/* What training does to its inputs at random: noise, shifts of periodic grids. In use both copy. */
+/* What training does to its inputs at random: noise, shifts of periodic grids, symmetries of grids. In use they copy.
+ */
 #include "model/random/augment.h"
 #include "model/cpu/vector.h"
 
@@ -79,5 +80,35 @@ static ups_status shift_backward(ups_device *device, const ups_op_call *call, up
     return UPS_OK;
 }
 
+static ups_status symmetry_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    const ups_op_attributes *a = call->attributes;
+    const ups_shape shape = call->output.shape;
+    const int64_t width = ups_shape_last(shape), cells = shape.size[shape.rank - 2], rows = ups_shape_rows(shape);
+    const int64_t rows_of_sample = rows / shape.size[0], symmetries = call->inputs[1].shape.size[0];
+    const float *const x = call->inputs[0].data;
+    float *const y = call->output.data;
+    if (!call->training) {
+        memcpy(y, x, (size_t)(rows * width) * sizeof(float));
+        return UPS_OK;
+    }
+#pragma omp parallel for num_threads(ups_threads_for(device, rows *width)) schedule(static)
+    for (int64_t row = 0; row < rows; row++) {
+        const int64_t e =
+            ups_symmetry_of(call->update->input.seed, call->update->input.item, row / rows_of_sample, symmetries);
+        const int64_t cell = row % cells, from = row - cell + ups_symmetry_from(a->dims, a->grid, e, cell);
+        const int32_t *source = (const int32_t *)call->inputs[1].data + e * width;
+        const float *table = (const float *)call->inputs[2].data + 2 * e * width;
+        for (int64_t d = 0; d < width; d++)
+            y[row * width + d] = table[2 * d] * x[from * width + source[d]] + table[2 * d + 1];
+    }
+    return UPS_OK;
+}
+
+/* Windows come from outside. */
+static ups_status no_backward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    return UPS_OK;
+}
+
 const ups_cpu_kernel UPS_CPU(noise) = {.forward = noise_forward, .backward = noise_backward};
 const ups_cpu_kernel UPS_CPU(shift) = {.forward = shift_forward, .backward = shift_backward};
+const ups_cpu_kernel UPS_CPU(symmetry) = {.forward = symmetry_forward, .backward = no_backward};

@@ -1,4 +1,4 @@
-// What training does to its inputs at random: noise, shifts of periodic grids. In use both copy.
+// What training does to its inputs at random: noise, shifts of periodic grids, symmetries of grids. In use they copy.
 #include "model/cuda/reduce.cuh"
 extern "C" {
 #include "model/random/augment.h"
@@ -84,5 +84,41 @@ static ups_status shift_backward(ups_device *device, const ups_op_call *call, up
     return move(device, call, &call->output_gradient, gradient, true, call->accumulate[0], error);
 }
 
+// A number a thread: those of a cell come from a cell, in an order of their own.
+static __global__ void __launch_bounds__(THREADS)
+    symmetry_kernel(row_grid grid, ups_op_attributes attributes, const ups_update *update, int64_t layers,
+                    int64_t symmetries, const float *x, const int32_t *source, const float2 *table, float *y) {
+    row_place at = place_in<1>(grid);
+    if (at.idle) return;
+    const int64_t e =
+        ups_symmetry_of(update->input.seed, update->input.item, at.group / layers, symmetries);
+    const int64_t entry = e * grid.width + at.column;
+    const float2 map = table[entry];
+    const int64_t number = source[entry];
+    for (int64_t cell = at.first; cell < at.end; cell += grid.row_lanes) {
+        const int64_t from = ups_symmetry_from(attributes.dims, attributes.grid, e, cell);
+        y[element_of(grid, at, cell)] = map.x * x[(at.group * grid.rows + from) * grid.width + number] + map.y;
+    }
+}
+
+static ups_status symmetry_forward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    const ups_tensor *x = &call->inputs[0], *source = &call->inputs[1], *y = &call->output;
+    if (!call->training) return ups_cuda_convert(device, x, y, false, error);
+    const ups_shape &shape = y->shape;
+    const int64_t width = ups_shape_last(shape), cells = shape.size[shape.rank - 2];
+    const int64_t planes = ups_shape_elements(shape) / (cells * width);
+    row_grid grid = row_grid_of(planes, cells, width, 1);
+    symmetry_kernel<<<blocks_of(grid), THREADS, 0, ups_cuda_stream(device)>>>(
+        grid, *call->attributes, call->update, planes / shape.size[0], source->shape.size[0], (const float *)x->data,
+        (const int32_t *)source->data, (const float2 *)call->inputs[2].data, (float *)y->data);
+    return ups_cuda_launched("symmetries", error);
+}
+
+// Windows come from outside.
+static ups_status symmetry_backward(ups_device *device, const ups_op_call *call, ups_error *error) {
+    return UPS_OK;
+}
+
 const ups_cuda_kernel ups_cuda_noise = {noise_forward, noise_backward, nullptr};
 const ups_cuda_kernel ups_cuda_shift = {shift_forward, shift_backward, nullptr};
+const ups_cuda_kernel ups_cuda_symmetry = {symmetry_forward, symmetry_backward, nullptr};

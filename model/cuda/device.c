@@ -353,6 +353,7 @@ static const ups_cuda_kernel *const kernels[UPS_OP_COUNT] = {
     [UPS_OP_ROUND_F16] = &ups_cuda_round_f16,
     [UPS_OP_NOISE] = &ups_cuda_noise,
     [UPS_OP_SHIFT] = &ups_cuda_shift,
+    [UPS_OP_SYMMETRY] = &ups_cuda_symmetry,
     [UPS_OP_LOSS_MSE] = &ups_cuda_loss_mse,
     [UPS_OP_LOSS_RELATIVE] = &ups_cuda_loss_relative,
     [UPS_OP_LOSS_GROUPED] = &ups_cuda_loss_grouped,

@@ -23,7 +23,7 @@ extern const ups_cuda_kernel ups_cuda_slice, ups_cuda_select_frame, ups_cuda_pat
 extern const ups_cuda_kernel ups_cuda_depthwise, ups_cuda_spectral, ups_cuda_field_modes;
 extern const ups_cuda_kernel ups_cuda_attention;
 extern const ups_cuda_kernel ups_cuda_modulate, ups_cuda_residual, ups_cuda_add, ups_cuda_broadcast, ups_cuda_scale;
-extern const ups_cuda_kernel ups_cuda_bound, ups_cuda_round_f16, ups_cuda_noise, ups_cuda_shift;
+extern const ups_cuda_kernel ups_cuda_bound, ups_cuda_round_f16, ups_cuda_noise, ups_cuda_shift, ups_cuda_symmetry;
 extern const ups_cuda_kernel ups_cuda_loss_mse, ups_cuda_loss_relative, ups_cuda_loss_grouped, ups_cuda_loss_negative,
     ups_cuda_loss_covariance, ups_cuda_weighted_sum;
 

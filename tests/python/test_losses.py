@@ -217,18 +217,17 @@ def test_what_a_loss_weighs_nothing_costs_nothing(runs):
 
 
 RANDOM = "    decoded: {weight: 1}\n    spectral: {weight: 0.2, every: 2}\n"
-CHANGED = ("--set", "operator.noise=0.3", "--set", "operator.augment=shift", "--set", "operator.accumulation=2")
-
-
-def test_a_run_with_noise_and_shifts_goes_on_to_the_same_bytes_and_lines_on_any_number_of_threads(runs):
-    whole = config(runs, "whole", "flow", RANDOM, steps=60, log_every=15)
-    runs.must("train", whole, *CHANGED, "--set", "device.threads=2")
-    stopped = config(runs, "stopped", "flow", RANDOM, steps=60, log_every=15)
-    runs.train_until("operator, step 20", stopped, *CHANGED, "--set", "operator.validate_every=10")
-    runs.must("train", runs.path("stopped"), "--resume")
-    models = [load_file(runs.path(run, "operator.safetensors")) for run in ("whole", "stopped")]
+@pytest.mark.parametrize("augment", ["shift", "symmetries"])
+def test_a_run_with_noise_and_moved_windows_goes_on_to_the_same_bytes_and_lines_on_any_number_of_threads(runs, augment):
+    changed = ("--set", "operator.noise=0.3", "--set", f"operator.augment={augment}", "--set", "operator.accumulation=2")
+    names = [f"{name}-{augment}" for name in ("whole", "stopped")]
+    whole, stopped = (config(runs, name, "flow", RANDOM, steps=60, log_every=15) for name in names)
+    runs.must("train", whole, *changed, "--set", "device.threads=2")
+    runs.train_until("operator, step 20", stopped, *changed, "--set", "operator.validate_every=10")
+    runs.must("train", runs.path(names[1]), "--resume")
+    models = [load_file(runs.path(run, "operator.safetensors")) for run in names]
     assert all(np.array_equal(models[0][name], models[1][name]) for name in models[0])
-    lines = [[(line["step"], line["losses"]) for line in lines_of(runs, run)] for run in ("whole", "stopped")]
+    lines = [[(line["step"], line["losses"]) for line in lines_of(runs, run)] for run in names]
     assert lines[0] == lines[1] and len(lines[0]) == 4
 
 
@@ -256,7 +255,7 @@ def test_an_autoencoder_with_every_loss_goes_on_exactly(runs):
 def test_noise_and_shifts_change_training_and_leave_validation_as_it_is(runs):
     """An untrained operator is persistence: with noise its loss against the next frame is larger by what was added."""
     values = {}
-    for name, options in (("still", ()), ("noisy", ("--set", "operator.noise=1")), ("shifted", ("--set", "operator.augment=shift"))):
+    for name, options in (("still", ()), ("noisy", ("--set", "operator.noise=1")), ("shifted", ("--set", "operator.augment=shift")), ("reflected", ("--set", "operator.augment=symmetries"))):
         path = config(runs, name, "line", "    decoded: {weight: 1}\n", rollout_steps=2)
         runs.must("train", path, "--set", "operator.optimizer.learning_rate=0", "--set", "operator.batch_size=64", *options)
         validation = [line["validation"] for line in metrics(runs.path(name)) if line["stage"] == "operator" and "validation" in line]
@@ -264,6 +263,9 @@ def test_noise_and_shifts_change_training_and_leave_validation_as_it_is(runs):
     assert values["noisy"][0] == pytest.approx(np.sqrt(2) * values["still"][0], rel=0.1)
     assert values["shifted"][0] == pytest.approx(values["still"][0], rel=1e-5)  # another window would be another loss
     assert values["noisy"][1] == values["still"][1] == values["shifted"][1]
+    for reflected, still in zip(values["reflected"], values["still"]):  # decoded and encoded again
+        assert reflected == pytest.approx(still, rel=1e-3)
+    assert values["reflected"][0] != pytest.approx(values["still"][0], rel=1e-6)
 
 
 @pytest.mark.parametrize("task, loss, heavy, options", [
@@ -296,6 +298,9 @@ def test_a_loss_lowers_what_it_is_for(runs, task, loss, heavy, options):
     ("line", ["operator.augment=shift", "model.tokens=8", "model.dim=8", "model.operator.core=stack"], ["operator.augment", "tokens: grid"]),
     ("diffreact", ["operator.augment=shift"], ["operator.augment", "diffreact", "not periodic"]),
     ("line", ["operator.augment=turn"], ["operator.augment", "shift"]),
+    ("line", ["operator.augment=symmetries", "model.tokens=8", "model.dim=8", "model.operator.core=stack"], ["operator.augment", "tokens: grid"]),
+    ("line", ["operator.augment=symmetries", "model.bound=3"], ["operator.augment", "model.bound: 0"]),
+    ("flow", ["operator.augment=symmetries", "operator.vectors=[Vx]"], ["operator.augment", "flow", "operator.vectors"]),
     ("line", ["operator.losses.semigroup.weight=1", "model.operator.condition=false"], ["operator.losses.semigroup", "condition: true"]),
     ("line", ["operator.losses.relative.weight=0", "operator.losses.semigroup.weight=1"], ["operator.losses", "against the data"]),
     ("line", ["operator.losses.positivity.weight=1"], ["operator.losses.positivity", "fields"]),
@@ -316,6 +321,14 @@ def test_tasks_whose_windows_cannot_be_shifted_are_told_of(runs):
     path = runs.config("mixed", text, task="line", patch=4, losses="", steps=2, log_every=1, rollout_steps=2)
     told = runs.must("train", path, "--set", "operator.augment=shift", "--set", "operator.accumulation=2").stderr
     assert "windows of diffreact are not shifted: its domain is not periodic" in told and "windows of line" not in told
+
+
+def test_what_symmetries_take_fields_for_is_told(runs):
+    text = CONFIG.replace("tasks:\n", "tasks:\n  - {{name: diffreact, files: [diffreact.h5], patch: [5]}}\n")  # a patch beyond the grid
+    path = runs.config("seen", text, task="flow", patch=4, losses="", steps=2, log_every=1, rollout_steps=2)
+    told = runs.must("train", path, "--set", "operator.augment=symmetries", "--set", "operator.accumulation=2").stderr
+    assert "windows of flow are seen by 8 symmetries of their grid: scalars density, pressure; vector (Vx, Vy)" in told
+    assert "windows of diffreact are seen as they are, not by symmetries: its last patch reaches beyond the grid" in told
 
 
 FIXED = CONFIG[:CONFIG.index("model:")] + """\

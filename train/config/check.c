@@ -255,6 +255,14 @@ static void check_grid_training(const ups_run_config *config, ups_config_mistake
         disagree(mistakes, "operator.augment", WITH("model.tokens"),
                  "shift moves windows by whole tokens, and needs model.tokens: grid");
     }
+    if (config->op.augment == UPS_AUGMENT_SYMMETRIES && !ups_run_on_grid(config)) {
+        disagree(mistakes, "operator.augment", WITH("model.tokens"),
+                 "symmetries move the cells of a grid, and need model.tokens: grid");
+    } else if (config->op.augment == UPS_AUGMENT_SYMMETRIES && config->model.bound > 0) {
+        disagree(mistakes, "operator.augment", WITH("model.bound"),
+                 "symmetries decode windows and encode them again, and need latents whose decoder is a linear map; set "
+                 "model.bound: 0");
+    }
     if (losses[UPS_OPERATOR_SEMIGROUP].weight > 0 &&
         (config->model.core.history > 1 || largest_bundle(config, bundle) > 1)) {
         disagree(mistakes, "operator.losses.semigroup", WITH("model.operator.history", bundle),

@@ -247,7 +247,7 @@ typedef struct ups_field_names {
 } ups_field_names;
 #define UPS_MAX_CURRICULUM 7 /* lengths of rollouts before the last */
 /* What training changes windows by. */
-typedef enum ups_augment { UPS_AUGMENT_NONE, UPS_AUGMENT_SHIFT } ups_augment;
+typedef enum ups_augment { UPS_AUGMENT_NONE, UPS_AUGMENT_SHIFT, UPS_AUGMENT_SYMMETRIES } ups_augment;
 /* What an operator on a grid of tokens begins as; auto: whichever of the others suits each task. */
 typedef enum ups_initial { UPS_INITIAL_AUTO, UPS_INITIAL_LINEAR, UPS_INITIAL_PERSISTENCE } ups_initial;
 typedef struct ups_operator_stage_config {
@@ -261,6 +261,7 @@ typedef struct ups_operator_stage_config {
     ups_augment augment;
     ups_initial initial;
     ups_field_names conservation, positivity, divergence, boundary;
+    ups_field_names vectors; /* for symmetries: components along each axis, a vector after the other */
 } ups_operator_stage_config;
 
 typedef struct ups_cache_config {

@@ -32,7 +32,7 @@ static const char *const engines[] = {"auto", "uring", "threads", NULL};
 static const char *const residencies[] = {"auto", "stream", "ram_compressed", "ram", "encode", "device", NULL};
 static const char *const strategies[] = {"proportional", "balanced", "temperature", "difficulty", NULL};
 static const char *const query_samplings[] = {"uniform", "stratified", "curriculum", NULL};
-static const char *const augments[] = {"none", "shift", NULL};
+static const char *const augments[] = {"none", "shift", "symmetries", NULL};
 static const char *const linear_parts[] = {"token", "neighbors", NULL};
 static const char *const initials[] = {"auto", "linear", "persistence", NULL};
 static const char *const bad_samples[] = {"stop", "skip", NULL};
@@ -455,8 +455,14 @@ static const ups_config_key operator_keys[] = {
     KEY(DOUBLE, "noise", op.noise, "0", 0, 100,
         "deviation of the noise added to a window's first state in training, over what a step changes"),
     KEY(CHOICE, "augment", op.augment, "none", 0, 0,
-        "shift: windows of periodic domains are shifted by whole tokens in training, each by a random number",
+        "what is done to windows at random in training; shift: those of periodic domains are shifted by whole tokens; "
+        "symmetries: windows are reflected, and axes that are alike exchanged, which helps where trajectories are few "
+        "and the equation has no direction of its own",
         .choices = augments),
+    KEY(TEXT, "vectors", op.vectors.names, "[Vx, Vy, Vz, force_x, force_y, force_z]", 1, 256,
+        "for symmetries: fields that are components of vectors, along each grid axis in their order, one vector after "
+        "the other; all other fields are scalars",
+        LIST(ups_run_config, op.vectors.names, op.vectors.count, 0, 0)),
     KEY(DOUBLE, "short_history", op.short_history, "0.2", 0, 1,
         "share of windows that know fewer frames than model.operator.history, as rollouts do when they begin"),
     SUBSECTION("losses",

@@ -9,24 +9,25 @@
 
 struct ups_field_maps {
     int count;
-    float **decode; /* by task */
+    float **decode, **encode; /* by task */
 };
 
 static ups_status read_map(const ups_run_config *config, const ups_safetensors *file, const char *path,
-                           const ups_task *task, float **decode, ups_error *error) {
+                           const ups_task *task, bool encoder, float **map, ups_error *error) {
     char name[128];
-    snprintf(name, sizeof name, "decoder.%s.patch.weight", task->name);
+    snprintf(name, sizeof name, "%s.%s.patch.weight", encoder ? "encoder" : "decoder", task->name);
     const ups_safetensor *tensor = ups_safetensors_find(file, name);
-    int64_t numbers = ups_task_patch_numbers(task), dim = ups_task_latents(config, task).dim;
+    const int64_t numbers = ups_task_patch_numbers(task), dim = ups_task_latents(config, task).dim;
+    const int64_t rows = encoder ? dim : numbers, columns = encoder ? numbers : dim;
     if (!tensor) return ups_fail(error, UPS_ERR_FORMAT, "%s: tensor '%s' is missing", path, name);
-    if (tensor->dtype != UPS_F32 || !tensor->known_dtype || tensor->rank != 2 || tensor->size[0] != numbers ||
-        tensor->size[1] != dim) {
+    if (tensor->dtype != UPS_F32 || !tensor->known_dtype || tensor->rank != 2 || tensor->size[0] != rows ||
+        tensor->size[1] != columns) {
         return ups_fail(error, UPS_ERR_FORMAT, "%s: tensor '%s' is no float32 matrix of %lld by %lld", path, name,
-                        (long long)numbers, (long long)dim);
+                        (long long)rows, (long long)columns);
     }
-    *decode = malloc((size_t)tensor->bytes);
-    if (!*decode) return ups_fail(error, UPS_ERR_MEMORY, "%s: out of memory", path);
-    return ups_safetensors_read(file, tensor, *decode, error);
+    *map = malloc((size_t)tensor->bytes);
+    if (!*map) return ups_fail(error, UPS_ERR_MEMORY, "%s: out of memory", path);
+    return ups_safetensors_read(file, tensor, *map, error);
 }
 
 ups_status ups_field_maps_load(const ups_run_config *config, const ups_tasks *tasks, ups_field_maps **maps,
@@ -35,11 +36,14 @@ ups_status ups_field_maps_load(const ups_run_config *config, const ups_tasks *ta
     ups_field_maps *made = calloc(1, sizeof *made);
     ups_safetensors *file = NULL;
     if (made) made->decode = calloc((size_t)tasks->count, sizeof *made->decode);
-    ups_status status = path && made && made->decode ? ups_safetensors_open(path, &file, error)
-                                                     : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-    if (status == UPS_OK) made->count = tasks->count;
-    for (int t = 0; t < tasks->count && status == UPS_OK; t++)
-        status = read_map(config, file, path, &tasks->task[t], &made->decode[t], error);
+    if (made) made->encode = calloc((size_t)tasks->count, sizeof *made->encode);
+    ups_status status = path && made && made->decode && made->encode ? ups_safetensors_open(path, &file, error)
+                                                                     : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    if (made && made->decode && made->encode) made->count = tasks->count;
+    for (int t = 0; t < tasks->count && status == UPS_OK; t++) {
+        status = read_map(config, file, path, &tasks->task[t], false, &made->decode[t], error);
+        if (status == UPS_OK) status = read_map(config, file, path, &tasks->task[t], true, &made->encode[t], error);
+    }
     ups_safetensors_close(file);
     free(path);
     if (status == UPS_OK)
@@ -51,8 +55,12 @@ ups_status ups_field_maps_load(const ups_run_config *config, const ups_tasks *ta
 
 void ups_field_maps_free(ups_field_maps *maps) {
     if (!maps) return;
-    for (int t = 0; t < maps->count; t++) free(maps->decode[t]);
+    for (int t = 0; t < maps->count; t++) {
+        free(maps->decode[t]);
+        free(maps->encode[t]);
+    }
     free(maps->decode);
+    free(maps->encode);
     free(maps);
 }
 
@@ -71,6 +79,7 @@ ups_field ups_field_of(const ups_run_config *config, const ups_tasks *tasks, int
         field.cells[a] = (task->geometry.grid[a] + task->patch[a] - 1) / task->patch[a];
     }
     field.decode = maps ? maps->decode[index] : UPS_ARENA_ARRAY(arena, float, field.numbers *field.dim);
+    field.encode = maps ? maps->encode[index] : UPS_ARENA_ARRAY(arena, float, field.dim *field.numbers);
     field.statistics = task->statistics ? task->statistics : UPS_ARENA_ARRAY(arena, float, 2 * field.channels);
     return field;
 }
@@ -127,6 +136,12 @@ ups_value ups_field_decode(ups_graph *graph, const ups_field *field, ups_value l
     ups_value map =
         ups_field_constant(graph, "field_decode", UPS_F32, UPS_SHAPE(field->numbers, field->dim), field->decode);
     return ups_linear(graph, latents, map, UPS_NO_VALUE, true);
+}
+
+ups_value ups_field_encode(ups_graph *graph, const ups_field *field, ups_value patches) {
+    ups_value map =
+        ups_field_constant(graph, "field_encode", UPS_F32, UPS_SHAPE(field->dim, field->numbers), field->encode);
+    return ups_linear(graph, patches, map, UPS_NO_VALUE, true);
 }
 
 ups_value ups_field_gather(ups_graph *graph, ups_value x, ups_value places) {

@@ -10,7 +10,7 @@
 #include "model/ops.h"
 #include "train/data/tasks.h"
 
-/* Decoders of all tasks, as output/autoencoder.safetensors has them. */
+/* Encoders and decoders of all tasks, as output/autoencoder.safetensors has them. */
 typedef struct ups_field_maps ups_field_maps;
 
 /* Errors name the file. Free with ups_field_maps_free. */
@@ -24,6 +24,7 @@ typedef struct ups_field {
     int64_t dim, tokens, numbers, points, channels; /* numbers: of a patch; points: of the grid */
     int64_t cells[UPS_MAX_GRID_DIMS];
     const float *decode;     /* (numbers, dim) */
+    const float *encode;     /* (dim, numbers) */
     const float *statistics; /* (channels, 2) */
 } ups_field;
 
@@ -46,6 +47,8 @@ float ups_field_offset(const ups_field *field, int64_t channel);
 
 /* Patches (B, tokens, numbers) float32 of latents (B, tokens, dim). */
 ups_value ups_field_decode(ups_graph *graph, const ups_field *field, ups_value latents);
+/* And back. Both take more axes between the first and the last two. */
+ups_value ups_field_encode(ups_graph *graph, const ups_field *field, ups_value patches);
 
 /* The constant of that name: the one that is there, or one that is made. Bytes are copied. */
 ups_value ups_field_constant(ups_graph *graph, const char *name, ups_dtype dtype, ups_shape shape, const void *bytes);

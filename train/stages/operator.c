@@ -10,6 +10,7 @@
 #include "train/networks.h"
 #include "train/objectives/field_losses.h"
 #include "train/objectives/semigroup.h"
+#include "train/objectives/symmetries.h"
 #include "train/objectives/windows.h"
 #include "train/portable/described.h"
 #include "train/stages/latent_windows.h"
@@ -26,7 +27,7 @@ typedef struct operator_stage {
     ups_latent_windows windows; /* the first */
     const ups_run_config *config;
     const ups_tasks *tasks;
-    ups_field_maps *fields; /* NULL where no loss is one of decoded fields, and for a plan */
+    ups_field_maps *fields; /* NULL where nothing asks for decoded fields, and for a plan */
 } operator_stage;
 
 /* ---- lengths of rollouts --------------------------------------------------------------------------------------- */
@@ -112,6 +113,7 @@ static void build(const void *context, int task, int64_t batch, ups_stage_graph 
     const ups_value dt = made->inputs[UPS_WINDOW_DT], parameters = made->inputs[UPS_WINDOW_PARAMETERS],
                     one_hot = made->inputs[UPS_WINDOW_TASK];
     latents = ups_windows_shift(g, o->config, first, latents);
+    latents = ups_symmetries_build(g, o->config, o->tasks, task, o->fields, latents);
     ups_value given[UPS_MAX_HISTORY], *states = UPS_ARENA_ARRAY(g->arena, ups_value, steps);
     ups_latent_windows_given(made, &options, latents, given);
     given[options.history - 1] = ups_windows_noise(g, o->config, first, &options, given[options.history - 1]);
@@ -296,6 +298,7 @@ static void release(operator_stage *o) {
 static ups_status check_training(const operator_stage *o, ups_error *error) {
     UPS_TRY(ups_latent_windows_check(&o->windows, error));
     UPS_TRY(ups_windows_check(o->config, o->tasks, error));
+    UPS_TRY(ups_symmetries_check(o->config, o->tasks, error));
     return ups_field_losses_check(o->config, o->tasks, error);
 }
 
@@ -314,8 +317,9 @@ static ups_status run(const ups_stage_request *request, ups_error *error) {
     ups_stage_description stage = describe(&o, request);
     ups_latent_windows_say(&o.windows, UPS_STAGE_OPERATOR);
     ups_windows_say(o.config, o.tasks);
+    ups_symmetries_say(o.config, o.tasks);
     ups_status status = check_training(&o, error);
-    if (status == UPS_OK && ups_field_losses_wanted(o.config))
+    if (status == UPS_OK && (ups_field_losses_wanted(o.config) || o.config->op.augment == UPS_AUGMENT_SYMMETRIES))
         status = ups_field_maps_load(o.config, o.tasks, &o.fields, error);
     if (status == UPS_OK) status = ups_stage_training_run(&stage, request, error);
     release(&o);

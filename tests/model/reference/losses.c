@@ -132,6 +132,34 @@ void ups_reference_shift(const ups_reference *r, bool backward) {
     }
 }
 
+/* By coordinates: what each cell has comes to lie in another one. */
+void ups_reference_symmetry(const ups_reference *r, bool backward) {
+    static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    const ups_shape shape = r->shapes[0];
+    const int dims = r->attributes->dims;
+    const int64_t width = ups_shape_last(shape), cells = shape.size[shape.rank - 2], rows = ups_shape_rows(shape);
+    const int64_t *n = r->attributes->grid;
+    for (int64_t row = 0; row < rows && !backward; row++) {
+        const int64_t sample = row / (rows / shape.size[0]);
+        const int64_t e = ups_symmetry_of(r->seed, r->step, sample, r->shapes[1].size[0]);
+        const int order = (int)(e / (1 << dims));
+        int64_t at[3] = {0, 0, 0}, to[3] = {0, 0, 0}, rest = row % cells, there = 0;
+        for (int axis = dims - 1; axis >= 0; axis--) at[axis] = rest % n[axis], rest /= n[axis];
+        for (int axis = 0; axis < dims; axis++) {
+            const int was = dims == 3 ? orders[order][axis] : order ? 1 - axis : axis;
+            to[axis] = e >> axis & 1 ? n[axis] - 1 - at[was] : at[was];
+        }
+        for (int axis = 0; axis < dims; axis++) there = there * n[axis] + to[axis];
+        there = r->training ? row - row % cells + there : row;
+        for (int64_t d = 0; d < width; d++) {
+            const double *entry = r->inputs[2] + 2 * (e * width + d);
+            const int64_t from = row * width + (int64_t)r->inputs[1][e * width + d];
+            r->output[there * width + d] =
+                r->training ? entry[0] * r->inputs[0][from] + entry[1] : r->inputs[0][row * width + d];
+        }
+    }
+}
+
 void ups_reference_weighted_sum(const ups_reference *r, bool backward) {
     if (!backward) r->output[0] = 0.0;
     for (int k = 0; k < r->input_count; k++) {
