@@ -27,7 +27,7 @@ typedef struct domain {
 static void make_domain(domain *d, int dims, const int64_t *grid, const int64_t *patch, int channels,
                         const char *const *names) {
     static char *vectors[] = {"Vx", "Vy", "Vz"};
-    *d = (domain){.named = {.name = "flow"}};
+    *d = (domain){.named = {.name = "flow", .symmetries = true}};
     d->config.op.augment = UPS_AUGMENT_SYMMETRIES;
     d->config.op.vectors = (ups_field_names){vectors, 3};
     d->source = (ups_source){.channels = channels, .channel_names = names};
@@ -166,6 +166,9 @@ CLAIM(what_cannot_be_moved_is_said) {
     refused(ups_symmetries_check(&d.config, &d.tasks, &failure), UPS_ERR_CONFIG, "operator.vectors");
     make_domain(&d, 2, (int64_t[]){7, 6}, (int64_t[]){2, 2}, 3, fields);
     refused(ups_symmetries_check(&d.config, &d.tasks, &failure), UPS_ERR_CONFIG, "beyond the grid");
+    make_domain(&d, 2, (int64_t[]){6, 6}, (int64_t[]){2, 2}, 3, fields);
+    d.named.symmetries = false;
+    refused(ups_symmetries_check(&d.config, &d.tasks, &failure), UPS_ERR_CONFIG, "`symmetries` are false");
     d.config.op.augment = UPS_AUGMENT_NONE;
     ok(ups_symmetries_check(&d.config, &d.tasks, &failure));
 }

@@ -95,6 +95,7 @@ typedef struct ups_task_config {
     int64_t *strides;      /* that the operator learns at once, `stride` among them */
     unsigned stride_count; /* 0: that one alone */
     int32_t bundle;        /* frames that an application of the operator gives; 0: model.operator.bundle */
+    bool symmetries;       /* operator.augment: symmetries is of this task, too */
     int64_t segment;       /* frames of the segments that trajectories are cut into; 0: they are not */
     int64_t max_samples;   /* 0: all */
     double weight;         /* what its share is multiplied by; 0: 1 */

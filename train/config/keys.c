@@ -252,6 +252,9 @@ static const ups_config_key task_keys[] = {
              "points a patch along each grid axis, slowest first; one number counts for all; the last patch may reach "
              "beyond the grid",
              LIST(ups_task_config, patch, patch_count, 1, 0)),
+    TASK_KEY(BOOL, "symmetries", symmetries, "true", 0, 0,
+             "whether operator.augment: symmetries is of this task, too; false where its equation has a direction of "
+             "its own, as advection with a given speed, gravity or an inflow have"),
     TASK_KEY(FLOAT, "field_scale", field_scale, "[]", 1e-6, 1e6,
              "standard deviation each field is normalised to: its weight in losses",
              LIST(ups_task_config, field_scale, field_scale_count, 0, 0)),

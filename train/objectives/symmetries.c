@@ -52,6 +52,7 @@ static bool axes_are_alike(const ups_task *task) {
 
 /* Why a task's windows stay as they are; NULL: they do not. */
 static const char *objection(const ups_run_config *config, const ups_task *task, vectors *v) {
+    if (!task->config->symmetries) return "its `symmetries` are false";
     if (task->geometry.points) return "its points lie anywhere";
     for (int a = 0; a < task->geometry.dims; a++) {
         if (task->geometry.grid[a] % task->patch[a] != 0) return "its last patch reaches beyond the grid";
