@@ -385,6 +385,7 @@ def test_a_core_is_chosen_by_how_many_tokens_there_are(scratch, solver, resoluti
     assert operator.get("factorized", False) == (core == "spectral" and "2d" in solver)
     assert (values["operator"]["batch_size"], values["operator"]["steps"]) == ((2, 48000) if "2d" in solver else (8, 24000))
     assert values["operator"]["optimizer"]["learning_rate"] == 0.003
+    assert values["operator"].get("augment", "none") == ("symmetries" if "2d" in solver else "none")
     must("train", path, "--set", f"output={run}", "--quiet", *STEPS)
     must("eval", run, "--quiet")
 
@@ -399,6 +400,7 @@ def test_tasks_with_few_tokens_are_attended_to_beside_others_with_many(scratch):
     assert (values["operator"]["batch_size"], values["operator"]["accumulation"]) == (2, 2)
     assert (operator["core"], operator["mixing"], operator["task_specific"], operator["heads"]) == ("stack", ["auto"], ["mixing", "mlp"], 2)
     assert operator["factorized"]
+    assert values["operator"]["augment"] == "symmetries" and [task.get("symmetries", True) for task in values["tasks"]] == [False, True]
     must("train", path, "--set", f"output={scratch}/both", "--quiet", *STEPS)
     with open(f"{scratch}/both/operator.safetensors", "rb") as file:
         names = json.loads(file.read(int.from_bytes(file.read(8), "little")))

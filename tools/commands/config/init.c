@@ -115,6 +115,24 @@ static ups_yaml *copy(ups_arena *arena, const ups_yaml *node) {
     return made;
 }
 
+/* Whether a family's equation has no direction of its own, for all that PDEBench's say of theirs: windows may then be
+ * seen by the symmetries of a square or a cube ("Symmetries" in docs/performance.md). On a line there is a reflection
+ * alone, and a velocity that may be called anything. */
+static bool has_symmetries(const ups_family *f) {
+    static const char *const kinds[] = {"pdebench.compressible", "pdebench.darcy", "pdebench.incompressible",
+                                        "pdebench.seedgroup"};
+    bool known = false, fits = true;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) known = known || strcmp(f->kind, kinds[i]) == 0;
+    for (int a = 0; a < f->shape.dims; a++) fits = fits && f->shape.grid[a] % f->patch[a] == 0;
+    return known && fits && !f->scattered && f->shape.dims > 1;
+}
+
+static bool any_symmetries(const ups_survey *s) {
+    bool any = false;
+    for (const ups_family *f = s->families; f < s->families + s->count; f++) any |= has_symmetries(f);
+    return any && !s->from; /* what a model was trained with is its own */
+}
+
 static void add_tasks(const ups_survey *s, ups_yaml *root, const char *data_root) {
     ups_yaml *tasks = list(s->arena, root, "tasks");
     for (const ups_family *f = s->families; f < s->families + s->count; f++) {
@@ -129,6 +147,7 @@ static void add_tasks(const ups_survey *s, ups_yaml *root, const char *data_root
         for (int a = 1; a < f->shape.dims; a++) same = same && f->patch[a] == f->patch[0];
         for (int a = 0; a < (same ? 1 : f->shape.dims); a++) set_number(s->arena, patch, NULL, f->patch[a]);
         if (f->segment > 0) set_number(s->arena, task, "segment", f->segment);
+        if (any_symmetries(s) && !has_symmetries(f)) set_plain(s->arena, task, "symmetries", "false");
         const int32_t bundle = s->told ? ups_given_bundle(s->told, f->name) : 0;
         if (bundle > 0) set_number(s->arena, task, "bundle", bundle);
         if (s->layout) ups_yaml_append(task, copy(s->arena, s->layout), "layout");
@@ -280,6 +299,7 @@ static void add_operator(const ups_survey *s, ups_yaml *root) {
     set_number(arena, stage, "accumulation", s->count < MOST_BATCHES ? s->count : MOST_BATCHES);
     if (!is_of_grid(s)) return;
     if (any_grid(s) && !s->from) set_plain(arena, section(arena, stage, "optimizer"), "learning_rate", "0.003");
+    if (any_symmetries(s)) set_plain(arena, stage, "augment", "symmetries");
     ups_yaml *losses = section(arena, stage, "losses");
     set_number(arena, section(arena, losses, "relative"), "weight", 0); /* of latents; below are those of fields */
     set_number(arena, section(arena, losses, "decoded"), "weight", 1);
