@@ -25,10 +25,10 @@ import h5py
 # Of the data, then of the model: attention where tokens are few, Fourier modes where there are a thousand; small batches, so that there are many steps.
 # The spectral loss pays but on diffusion-reaction and on shallow water in 2D.
 # Weight: of a task's draws beside others'; a step in 1D costs a tenth of one in 2D.
-LINE = dict(resolution=256, steps=41, train=1000, test=100, weight=4, patch=4, core="stack", hidden=64, modes=33, factorized="false", convolution=5, batch=8, bundle=1, spectral=0.1, mixing="[]", merge_above=0, task_specific="[]")
-PLANE = dict(resolution=64, steps=21, train=500, test=50, weight=1, patch=2, core="spectral", hidden=48, modes=12, factorized="true", convolution=3, batch=2, bundle=1, spectral=0.1, mixing="[]", merge_above=0, task_specific="[]")
-BOX = dict(resolution=32, steps=21, train=100, test=10, weight=1, patch=4, core="unet", hidden=64, modes=4, factorized="false", convolution=3, batch=4, bundle=1, spectral=0, mixing="[]", merge_above=0, task_specific="[]")
-TOGETHER = dict(core="stack", hidden=64, modes="33, 12", factorized="false", convolution=3, batch=4, bundle=1, spectral=0.1, mixing="[auto]", merge_above=0, task_specific="[mixing, mlp]")
+LINE = dict(resolution=256, steps=41, train=1000, test=100, weight=4, patch=4, core="stack", hidden=64, modes=33, factorized="false", convolution=5, batch=8, bundle=1, spectral=0.1, mixing="[]", merge_above=0, task_specific="[]", augment="none", symmetries="false")
+PLANE = dict(resolution=64, steps=21, train=500, test=50, weight=1, patch=2, core="spectral", hidden=48, modes=12, factorized="true", convolution=3, batch=2, bundle=1, spectral=0.1, mixing="[]", merge_above=0, task_specific="[]", augment="symmetries", symmetries="true")
+BOX = dict(resolution=32, steps=21, train=100, test=10, weight=1, patch=4, core="unet", hidden=64, modes=4, factorized="false", convolution=3, batch=4, bundle=1, spectral=0, mixing="[]", merge_above=0, task_specific="[]", augment="symmetries", symmetries="true")
+TOGETHER = dict(core="stack", hidden=64, modes="33, 12", factorized="false", convolution=3, batch=4, bundle=1, spectral=0.1, mixing="[auto]", merge_above=0, task_specific="[mixing, mlp]", augment="symmetries")
 # name: solver, values of its parameter (a file each), fixed parameters, sizes
 TASKS = {
     "advection": ("advection1d", "beta", (0.1, 0.4, 1, 2, 4), {}, dict(LINE, bundle=4)),  # waves that travel unchanged: fewer, longer steps
@@ -59,6 +59,7 @@ operator:
   steps: {steps}
   batch_size: {batch}
   validate_every: {every}
+  augment: {augment}
   optimizer: {{learning_rate: {rate}, warmup_steps: 200, ema_decay: 0.999}}
   losses:
     relative: {{weight: 0}}
@@ -119,7 +120,7 @@ def ours(arguments, names, files, seconds):
     sizes = dict(TASKS[names[0]][4], **(TOGETHER if len(names) > 1 else {}), **dict(pair.split("=") for pair in arguments.size))
     label = names[0] if len(names) == 1 else "together"
     config, run = arguments.folder / f"{label}.yaml", arguments.folder / f"run-{label}"
-    tasks = "".join(f"  - {{name: {name}, files: [{', '.join(train)}], test_files: [{', '.join(test)}], patch: [{TASKS[name][4]['patch']}], weight: {TASKS[name][4]['weight']}, bundle: {sizes['bundle'] if len(names) == 1 else TASKS[name][4]['bundle']}}}\n"
+    tasks = "".join(f"  - {{name: {name}, files: [{', '.join(train)}], test_files: [{', '.join(test)}], patch: [{TASKS[name][4]['patch']}], weight: {TASKS[name][4]['weight']}, symmetries: {TASKS[name][4]['symmetries']}, bundle: {sizes['bundle'] if len(names) == 1 else TASKS[name][4]['bundle']}}}\n"
                     for name, (train, test) in zip(names, files))
 
     def configure(output, steps):
@@ -194,7 +195,7 @@ def main():
     parser.add_argument("--rate", type=float, default=0.003)
     parser.add_argument("--precision", default="f32")
     parser.add_argument("--set", nargs="*", default=[], help="KEY=VALUE for ours")
-    parser.add_argument("--size", nargs="*", default=[], help="NAME=VALUE for ours: core, hidden, modes, factorized, convolution, batch, bundle, mixing, merge_above, task_specific or spectral (the weight of that loss) of every task")
+    parser.add_argument("--size", nargs="*", default=[], help="NAME=VALUE for ours: core, hidden, modes, factorized, convolution, batch, bundle, mixing, merge_above, task_specific, augment or spectral (the weight of that loss) of every task")
     parser.add_argument("--seed", type=int, default=0, help="of ours; baselines draw another one every time")
     parser.add_argument("--together", action="store_true", help="one model of ours for all tasks, in the sum of their seconds")
     arguments = parser.parse_args()

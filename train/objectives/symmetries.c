@@ -96,6 +96,7 @@ void ups_symmetries_say(const ups_run_config *config, const ups_tasks *tasks) {
         vectors v;
         char text[LINE];
         const char *why = objection(config, task, &v);
+        if (!task->config->symmetries) continue; /* as was asked for */
         if (why) {
             ups_log(UPS_LOG_WARNING, "operator: windows of %s are seen as they are, not by symmetries: %s", task->name,
                     why);
