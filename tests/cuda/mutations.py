@@ -63,6 +63,8 @@ MUTATIONS = [
     ("attention/attention_short_backward.cuh", "by * (d[i][j] - x.x * mean)", "by * d[i][j]", ops("attention")),
     ("attention/attention_short_backward.cu", "own_second, resting, second, of, own_second);\n        else", "own_second, second, resting, of, own_second);\n        else", warps("attention")),
     ("augment.cu", "at.group / layers, axis)", "at.group, axis)", ops("shift")),
+    ("augment.cu", "at.group / layers, symmetries)", "at.group, symmetries)", ops("symmetry")),
+    ("augment.cu", "const int64_t entry = e * grid.width + at.column;", "const int64_t entry = at.column;", ops("symmetry")),
     ("augment.cu", "deviation = attributes.factor * (gain ? gain[at.column] : 1.0f)", "deviation = attributes.factor", ops("noise")),
     ("conv.cu", "neighbour_of(grid, place, tap, -1)", "neighbour_of(grid, place, tap, 1)", ops("neighborhood")),
     ("copies.cu", "i < words; i += step) row[i] = from[i];", "i < words; i += step + words) row[i] = from[i];", DEVICE),

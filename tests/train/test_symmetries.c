@@ -13,7 +13,7 @@
 enum { BATCH = 300, FRAMES = 2 };
 
 static const char *const fields[] = {"density", "Vy", "p", "Vz", "Vx"}; /* components in any order */
-static const float statistics[] = {0.2f, 1.0f, 0.5f, 0.7f, -0.3f, 1.4f, -0.8f, 2.0f, 0.1f, 0.4f};
+static const float statistics[] = {0.2f, 1.0f, 0.5f, 0.7f, -0.3f, 1.4f, -0.8f, 0.6f, 0.1f, 0.4f};
 
 /* A task without files. */
 typedef struct domain {
@@ -22,7 +22,11 @@ typedef struct domain {
     ups_run_config config;
     ups_task task;
     ups_tasks tasks;
+    float statistics[10];
 } domain;
+
+/* What a domain may have beside its grid. */
+typedef enum speciality { NOTHING, ENDS_DIFFER, ONE_COMPONENT_IS_SMALL } speciality;
 
 static void make_domain(domain *d, int dims, const int64_t *grid, const int64_t *patch, int channels,
                         const char *const *names) {
@@ -31,9 +35,9 @@ static void make_domain(domain *d, int dims, const int64_t *grid, const int64_t 
     d->config.op.augment = UPS_AUGMENT_SYMMETRIES;
     d->config.op.vectors = (ups_field_names){vectors, 3};
     d->source = (ups_source){.channels = channels, .channel_names = names};
-    d->task = (ups_task){
-        .config = &d->named, .name = "flow", .source = &d->source, .statistics = (float *)(uintptr_t)statistics};
+    d->task = (ups_task){.config = &d->named, .name = "flow", .source = &d->source, .statistics = d->statistics};
     d->task.geometry = (ups_sample){.channels = channels, .dims = dims, .grid = {1, 1, 1}};
+    memcpy(d->statistics, statistics, sizeof statistics);
     d->task.dim = channels;
     for (int a = 0; a < dims; a++) {
         d->task.geometry.grid[a] = grid[a];
@@ -106,10 +110,12 @@ static bool is_moved(const domain *d, const ups_field *field, const float *frame
 
 /* Every window is moved by one symmetry, in all of its frames, and each symmetry comes. */
 static void check(int dims, const int64_t *grid, const int64_t *patch, int channels, const char *const *names,
-                  int orders) {
+                  speciality special, int orders) {
     static const int order[6][3] = {{0, 1, 2}, {1, 0, 2}, {0, 2, 1}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
     domain d;
     make_domain(&d, dims, grid, patch, channels, names);
+    d.task.ends_differ = special == ENDS_DIFFER;
+    if (special == ONE_COMPONENT_IS_SMALL) d.statistics[1] *= 4;
     ups_arena *arena = ups_arena_create(0);
     const ups_field field = ups_field_of(&d.config, &d.tasks, 0, NULL, arena);
     const size_t frame = (size_t)(field.tokens * field.numbers), count = BATCH * FRAMES * frame;
@@ -141,22 +147,28 @@ static void check(int dims, const int64_t *grid, const int64_t *patch, int chann
 
 CLAIM(windows_on_a_line_are_reflected) {
     static const char *const names[] = {"density", "Vx"};
-    check(1, (int64_t[]){12}, (int64_t[]){4}, 2, names, 1);
+    check(1, (int64_t[]){12}, (int64_t[]){4}, 2, names, NOTHING, 1);
 }
 
 CLAIM(windows_of_a_square_are_reflected_and_turned) {
     static const char *const names[] = {"Vy", "density", "Vx"};
-    check(2, (int64_t[]){6, 6}, (int64_t[]){2, 2}, 3, names, 2);
+    check(2, (int64_t[]){6, 6}, (int64_t[]){2, 2}, 3, names, NOTHING, 2);
 }
 
 CLAIM(windows_of_other_planes_are_reflected_alone) {
     static const char *const names[] = {"Vy", "density", "Vx"};
-    check(2, (int64_t[]){6, 8}, (int64_t[]){2, 2}, 3, names, 1);
-    check(2, (int64_t[]){8, 8}, (int64_t[]){2, 4}, 3, names, 1);
+    check(2, (int64_t[]){6, 8}, (int64_t[]){2, 2}, 3, names, NOTHING, 1);
+    check(2, (int64_t[]){8, 8}, (int64_t[]){2, 4}, 3, names, NOTHING, 1);
 }
 
 CLAIM(windows_of_a_cube_are_seen_by_all_its_symmetries) {
-    check(3, (int64_t[]){4, 4, 4}, (int64_t[]){2, 2, 2}, 5, fields, 6);
+    check(3, (int64_t[]){4, 4, 4}, (int64_t[]){2, 2, 2}, 5, fields, NOTHING, 6);
+}
+
+CLAIM(axes_are_exchanged_where_their_ends_and_their_components_are_alike) {
+    static const char *const names[] = {"Vy", "density", "Vx"};
+    check(2, (int64_t[]){6, 6}, (int64_t[]){2, 2}, 3, names, ENDS_DIFFER, 1);
+    check(2, (int64_t[]){6, 6}, (int64_t[]){2, 2}, 3, names, ONE_COMPONENT_IS_SMALL, 1);
 }
 
 CLAIM(what_cannot_be_moved_is_said) {
@@ -167,6 +179,13 @@ CLAIM(what_cannot_be_moved_is_said) {
     make_domain(&d, 2, (int64_t[]){7, 6}, (int64_t[]){2, 2}, 3, fields);
     refused(ups_symmetries_check(&d.config, &d.tasks, &failure), UPS_ERR_CONFIG, "beyond the grid");
     make_domain(&d, 2, (int64_t[]){6, 6}, (int64_t[]){2, 2}, 3, fields);
+    int64_t thin[] = {2};
+    d.named.thin = thin, d.named.thin_count = 1;
+    refused(ups_symmetries_check(&d.config, &d.tasks, &failure), UPS_ERR_CONFIG, "`thin`");
+    make_domain(&d, 1, (int64_t[]){6}, (int64_t[]){2}, 2, names);
+    ok(ups_symmetries_check(&d.config, &d.tasks, &failure));
+    d.statistics[0] = 5;
+    refused(ups_symmetries_check(&d.config, &d.tasks, &failure), UPS_ERR_CONFIG, "a direction");
     d.named.symmetries = false;
     refused(ups_symmetries_check(&d.config, &d.tasks, &failure), UPS_ERR_CONFIG, "`symmetries` are false");
     d.config.op.augment = UPS_AUGMENT_NONE;

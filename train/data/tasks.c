@@ -94,6 +94,8 @@ static ups_status check_points(const ups_task *task, const ups_sample *sample, u
 static ups_status check_geometry(ups_task *task, ups_error *error) {
     UPS_TRY(ups_source_describe(task->source, 0, &task->geometry, error));
     task->uneven = is_uneven(&task->geometry);
+    task->ends_differ =
+        strstr(ups_layout_boundary(task->source, 0), " in ") != NULL; /* "periodic in x, outgoing in y" */
     for (int64_t i = 1; i < task->source->count; i++) {
         ups_sample sample;
         UPS_TRY(ups_source_describe(task->source, i, &sample, error));

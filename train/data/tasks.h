@@ -18,6 +18,7 @@ typedef struct ups_task {
     const char *name;              /* config->name */
     ups_source *source;
     ups_sample geometry; /* of every sample: shape, grid and channels agree, which opening checks */
+    bool ends_differ;    /* the boundary is not the same along every axis */
     bool uneven;         /* the time from frame to frame differs within some trajectory */
     ups_sample_splits splits;
     int64_t patch[UPS_MAX_GRID_DIMS];

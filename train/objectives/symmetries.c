@@ -39,15 +39,45 @@ static const char *find_vectors(const ups_run_config *config, const ups_task *ta
     return NULL;
 }
 
-/* Whether all axes have as many points and tokens, as far apart. */
-static bool axes_are_alike(const ups_task *task) {
+/* Whether components of vectors are about as large, so that one may take another's place among normalised numbers. */
+static bool components_are_alike(const ups_task *task, const vectors *v) {
     bool alike = true;
+    for (int c = 0; c < task->geometry.channels && task->statistics; c++) {
+        if (v->axis[c] < 0) continue;
+        const double first = (double)task->statistics[2 * v->channel[c][0] + 1];
+        const double own = (double)task->statistics[2 * c + 1];
+        alike = alike && own < 2 * first && first < 2 * own;
+    }
+    return alike;
+}
+
+/* Whether axes may be exchanged: all have as many points and tokens, as far apart, and the same boundary. */
+static bool axes_are_alike(const ups_task *task, const vectors *v) {
+    bool alike = !task->ends_differ && components_are_alike(task, v);
     for (int a = 1; a < task->geometry.dims; a++) {
         const double first = ups_field_spacing(task, 0), spacing = ups_field_spacing(task, a);
         alike = alike && task->geometry.grid[a] == task->geometry.grid[0] && task->patch[a] == task->patch[0] &&
                 fabs(spacing - first) <= 1e-3 * first;
     }
     return alike;
+}
+
+/* Whether points were left out along an axis. */
+static bool is_thinned(const ups_task *task) {
+    bool thinned = false;
+    for (unsigned i = 0; i < task->config->thin_count; i++) thinned = thinned || task->config->thin[i] > 1;
+    return thinned;
+}
+
+/* A component whose mean is far from 0, in deviations: the flow has a direction. */
+static bool has_direction(const ups_task *task, const vectors *v) {
+    static const double far = 2;
+    bool has = false;
+    for (int c = 0; c < task->geometry.channels && task->statistics; c++) {
+        const float *s = task->statistics + 2 * c;
+        has = has || (v->axis[c] >= 0 && fabs((double)s[0] * (double)s[1]) > far);
+    }
+    return has;
 }
 
 /* Why a task's windows stay as they are; NULL: they do not. */
@@ -57,7 +87,12 @@ static const char *objection(const ups_run_config *config, const ups_task *task,
     for (int a = 0; a < task->geometry.dims; a++) {
         if (task->geometry.grid[a] % task->patch[a] != 0) return "its last patch reaches beyond the grid";
     }
-    return find_vectors(config, task, v);
+    if (is_thinned(task) && !task->geometry.periodic)
+        return "points were left out between walls (`thin`), and a reflection would move the others against these";
+    const char *why = find_vectors(config, task, v);
+    if (why) return why;
+    return has_direction(task, v) ? "a vector of operator.vectors has a mean beyond twice its deviation, a direction"
+                                  : NULL;
 }
 
 ups_status ups_symmetries_check(const ups_run_config *config, const ups_tasks *tasks, ups_error *error) {
@@ -104,7 +139,7 @@ void ups_symmetries_say(const ups_run_config *config, const ups_tasks *tasks) {
         }
         describe(task, &v, text);
         ups_log(UPS_LOG_INFO, "operator: windows of %s are seen by %d symmetries of their grid: %s", task->name,
-                (int)ups_symmetry_count(task->geometry.dims, axes_are_alike(task)), text);
+                (int)ups_symmetry_count(task->geometry.dims, axes_are_alike(task, &v)), text);
     }
 }
 
@@ -138,13 +173,16 @@ ups_value ups_symmetries_build(ups_graph *graph, const ups_run_config *config, c
     if (config->op.augment != UPS_AUGMENT_SYMMETRIES || objection(config, &tasks->task[task], &v)) return window;
     const ups_field field = ups_field_of(config, tasks, task, maps, graph->arena);
     const int dims = field.task->geometry.dims;
-    const int64_t symmetries = ups_symmetry_count(dims, axes_are_alike(field.task));
+    const int64_t symmetries = ups_symmetry_count(dims, axes_are_alike(field.task, &v));
     int32_t *source = UPS_ARENA_ARRAY(graph->arena, int32_t, symmetries * field.numbers);
     float *table = UPS_ARENA_ARRAY(graph->arena, float, symmetries *field.numbers * 2);
     find_numbers(&field, &v, symmetries, source, table);
-    ups_value patches = ups_symmetry(
-        graph, ups_field_decode(graph, &field, window), dims, field.cells,
+    const ups_value patches = ups_field_decode(graph, &field, window);
+    const ups_value moved = ups_symmetry(
+        graph, patches, dims, field.cells,
         ups_field_constant(graph, "symmetry_numbers", UPS_I32, UPS_SHAPE(symmetries, field.numbers), source),
         ups_field_constant(graph, "symmetry_maps", UPS_F32, UPS_SHAPE(symmetries, field.numbers, 2), table));
-    return ups_field_encode(graph, &field, patches);
+    /* what is added is nothing in a validation, to the bit */
+    const ups_value change = ups_add(graph, moved, ups_scale(graph, patches, -1, UPS_NO_VALUE));
+    return ups_add(graph, window, ups_field_encode(graph, &field, change));
 }

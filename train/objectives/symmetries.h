@@ -2,9 +2,10 @@
  * reflected along axes, and with axes that are alike exchanged, at random. What solves an equation without a direction
  * of its own then still solves it, so that few trajectories teach as much as 2^dims · dims! times as many might.
  *
- * On a grid of tokens encoder and decoder are linear maps of a patch: a window is decoded, moved, and encoded again.
- * Fields are scalars, which keep their values, or components of vectors (operator.vectors), which change their sign
- * with their axis and go with it to another one. Each window is moved as a whole; a validation's stay as they are. */
+ * On a grid of tokens encoder and decoder are linear maps of a patch: a window is decoded, moved, and the change
+ * encoded. Fields are scalars, which keep their values, or components of vectors (operator.vectors), which change their
+ * sign with their axis and go with it to another one. Each window is moved as a whole; a validation's stay as they are.
+ */
 #ifndef UPS_TRAIN_OBJECTIVES_SYMMETRIES_H
 #define UPS_TRAIN_OBJECTIVES_SYMMETRIES_H
 

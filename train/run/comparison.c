@@ -222,18 +222,16 @@ static bool leaves_validation(ups_stage stage, const char *key) {
                                       "evaluation.",   "checkpoint.",      NULL};
     static const char *const training[] = {"optimizer.", "steps",          "accumulation",         "patience",
                                            "min_delta",  "validate_every", "pairs_per_trajectory", NULL};
-    static const char *const of_operator[] = {"autoencoder.",
-                                              "operator.noise",
-                                              "operator.augment",
-                                              "operator.pushforward",
-                                              "model.operator.",
-                                              "model.from",
-                                              NULL};
+    static const char *const of_operator[] = {
+        "autoencoder.",         "operator.noise",  "operator.augment", "operator.vectors",
+        "operator.pushforward", "model.operator.", "model.from",       NULL};
     static const char *const windows[] = {"model.operator.history", "model.operator.bundle", NULL};
     static const char *const of_autoencoder[] = {
         "model.dim", "model.encoder.", "model.decoder.", "model.operator.", "operator.", "cache.", NULL};
-    const char *name = ups_stage_name(stage);
+    static const char of_task[] = ".symmetries";
+    const char *name = ups_stage_name(stage), *ending = strrchr(key, '.');
     const size_t length = strlen(name);
+    if (strncmp(key, "tasks[", 6) == 0 && ending && strcmp(ending, of_task) == 0) return true;
     if (begins_with_any(key, any)) return true;
     if (strncmp(key, name, length) == 0 && key[length] == '.' && begins_with_any(key + length + 1, training))
         return true;

@@ -119,9 +119,11 @@ static ups_yaml *copy(ups_arena *arena, const ups_yaml *node) {
  * seen by the symmetries of a square or a cube ("Symmetries" in docs/performance.md). On a line there is a reflection
  * alone, and a velocity that may be called anything. */
 static bool has_symmetries(const ups_family *f) {
-    static const char *const kinds[] = {"pdebench.compressible", "pdebench.darcy", "pdebench.incompressible",
-                                        "pdebench.seedgroup"};
-    bool known = false, fits = true;
+    static const char *const kinds[] = {"pdebench.compressible", "pdebench.darcy", "pdebench.incompressible"};
+    /* groups a seed are what others write, too */
+    bool known = strcmp(f->kind, "pdebench.seedgroup") == 0 &&
+                 (strcmp(f->fields, "h") == 0 || strcmp(f->fields, "activator, inhibitor") == 0);
+    bool fits = true;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) known = known || strcmp(f->kind, kinds[i]) == 0;
     for (int a = 0; a < f->shape.dims; a++) fits = fits && f->shape.grid[a] % f->patch[a] == 0;
     return known && fits && !f->scattered && f->shape.dims > 1;
