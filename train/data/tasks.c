@@ -94,8 +94,6 @@ static ups_status check_points(const ups_task *task, const ups_sample *sample, u
 static ups_status check_geometry(ups_task *task, ups_error *error) {
     UPS_TRY(ups_source_describe(task->source, 0, &task->geometry, error));
     task->uneven = is_uneven(&task->geometry);
-    task->ends_differ =
-        strstr(ups_layout_boundary(task->source, 0), " in ") != NULL; /* "periodic in x, outgoing in y" */
     for (int64_t i = 1; i < task->source->count; i++) {
         ups_sample sample;
         UPS_TRY(ups_source_describe(task->source, i, &sample, error));
@@ -254,6 +252,8 @@ static ups_status open_task(const ups_run_config *config, const ups_task_config 
                             ups_error *error) {
     ups_status status = ups_task_open_source(config, task_config, &task->source, error);
     if (status == UPS_OK) status = check_geometry(task, error);
+    if (status == UPS_OK) /* "periodic in x, outgoing in y" */
+        task->ends_differ = strstr(ups_layout_boundary(task->source, 0), " in ") != NULL;
     if (status == UPS_OK) status = ups_split_samples(&config->data, task_config, task->source, &task->splits, error);
     if (status == UPS_OK) status = measure_parameters(task, error);
     return status;
