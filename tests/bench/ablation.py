@@ -85,6 +85,7 @@ VARIANTS = {
     "without `condition`": (operator(condition="false"), None),
     "`positions: borders`": (operator(positions="borders"), (*LINES, "darcy")),
     "`positions: none`": (operator(positions="none"), None),
+    "`augment: symmetries`": ({"operator.augment": "symmetries"}, ("darcy", "pattern", "water", "gas2d")),
     "`positions: learned`": (operator(positions="learned"), None),
     "no convolution": (operator(convolution=0), None),
     "`convolution: 3`": (operator(convolution=3), LINES),
@@ -140,7 +141,7 @@ class Variants:
         self.config = arguments.folder / f"ablation-{name}.yaml"
         task = f"  - {{name: {name}, files: [{', '.join(train)}], test_files: [{', '.join(test)}], patch: [{self.sizes['patch']}]}}\n"
         self.config.write_text(accuracy.CONFIG.format(**dict(
-            self.sizes, output=arguments.folder, precision="f32", threads=1, folder=arguments.folder, tasks=task, seed=0, steps=0, every=1, rate=0.003)))
+            {**self.sizes, "augment": "none"}, output=arguments.folder, precision="f32", threads=1, folder=arguments.folder, tasks=task, seed=0, steps=0, every=1, rate=0.003)))
 
     def prepared(self, keys):
         """A run that has the encoder of these keys and its cache."""
