@@ -184,8 +184,14 @@ CLAIM(what_cannot_be_moved_is_said) {
     refused(ups_symmetries_check(&d.config, &d.tasks, &failure), UPS_ERR_CONFIG, "`thin`");
     make_domain(&d, 1, (int64_t[]){6}, (int64_t[]){2}, 2, names);
     ok(ups_symmetries_check(&d.config, &d.tasks, &failure));
-    d.statistics[0] = 5;
-    refused(ups_symmetries_check(&d.config, &d.tasks, &failure), UPS_ERR_CONFIG, "a direction");
+    d.statistics[0] = 5; /* a flow with a direction is warned of, and left as it is */
+    ok(ups_symmetries_check(&d.config, &d.tasks, &failure));
+    ups_parameters *parameters = ups_parameters_create();
+    ups_graph *graph = ups_graph_create(parameters, UPS_F32);
+    ups_value window = ups_graph_input(graph, "window", UPS_F32, UPS_SHAPE(1, FRAMES, 3, 4));
+    assert_int_equal(ups_symmetries_build(graph, &d.config, &d.tasks, 0, NULL, window), window);
+    ups_graph_destroy(graph);
+    ups_parameters_destroy(parameters);
     d.named.symmetries = false;
     refused(ups_symmetries_check(&d.config, &d.tasks, &failure), UPS_ERR_CONFIG, "`symmetries` are false");
     d.config.op.augment = UPS_AUGMENT_NONE;

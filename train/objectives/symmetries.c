@@ -10,7 +10,6 @@ enum { MAX_CHANNELS = 64, LINE = 400 };
 
 /* A task's fields as vectors see them. */
 typedef struct vectors {
-    int count;
     int8_t axis[MAX_CHANNELS];                       /* of a component; -1: a scalar */
     int8_t channel[MAX_CHANNELS][UPS_MAX_GRID_DIMS]; /* of all components of its vector */
 } vectors;
@@ -35,7 +34,6 @@ static const char *find_vectors(const ups_run_config *config, const ups_task *ta
         v->axis[found[i]] = (int8_t)(i % dims);
         for (int axis = 0; axis < dims; axis++) v->channel[found[i]][axis] = (int8_t)found[i / dims * dims + axis];
     }
-    v->count = count / dims;
     return NULL;
 }
 
@@ -80,8 +78,8 @@ static bool has_direction(const ups_task *task, const vectors *v) {
     return has;
 }
 
-/* Why a task's windows stay as they are; NULL: they do not. */
-static const char *objection(const ups_run_config *config, const ups_task *task, vectors *v) {
+/* Why a task cannot have them; NULL: it can. */
+static const char *find_obstacle(const ups_run_config *config, const ups_task *task, vectors *v) {
     if (!task->config->symmetries) return "its `symmetries` are false";
     if (task->geometry.points) return "its points lie anywhere";
     for (int a = 0; a < task->geometry.dims; a++) {
@@ -89,7 +87,12 @@ static const char *objection(const ups_run_config *config, const ups_task *task,
     }
     if (is_thinned(task) && !task->geometry.periodic)
         return "points were left out between walls (`thin`), and a reflection would move the others against these";
-    const char *why = find_vectors(config, task, v);
+    return find_vectors(config, task, v);
+}
+
+/* Why its windows stay as they are: it cannot have them, or its data speak against it. */
+static const char *objection(const ups_run_config *config, const ups_task *task, vectors *v) {
+    const char *why = find_obstacle(config, task, v);
     if (why) return why;
     return has_direction(task, v) ? "a vector of operator.vectors has a mean beyond twice its deviation, a direction"
                                   : NULL;
@@ -99,11 +102,11 @@ ups_status ups_symmetries_check(const ups_run_config *config, const ups_tasks *t
     vectors v;
     if (config->op.augment != UPS_AUGMENT_SYMMETRIES) return UPS_OK;
     for (int t = 0; t < tasks->count; t++) {
-        if (!objection(config, &tasks->task[t], &v)) return UPS_OK;
+        if (!find_obstacle(config, &tasks->task[t], &v)) return UPS_OK;
     }
     return ups_fail(error, UPS_ERR_CONFIG,
                     "operator.augment: symmetries can be used with none of the tasks (%s: %s); set it to none",
-                    tasks->task[0].name, objection(config, &tasks->task[0], &v));
+                    tasks->task[0].name, find_obstacle(config, &tasks->task[0], &v));
 }
 
 /* "scalars density, pressure; vector (Vx, Vy)" */

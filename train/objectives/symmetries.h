@@ -1,6 +1,6 @@
 /* Windows of the operator's training as the symmetries of their grid show them (operator.augment: symmetries):
  * reflected along axes, and with axes that are alike exchanged, at random. What solves an equation without a direction
- * of its own then still solves it, so that few trajectories teach as much as 2^dims · dims! times as many might.
+ * of its own then still solves it, so that a trajectory shows up to 2^dims · dims! of them.
  *
  * On a grid of tokens encoder and decoder are linear maps of a patch: a window is decoded, moved, and the change
  * encoded. Fields are scalars, which keep their values, or components of vectors (operator.vectors), which change their
@@ -11,7 +11,8 @@
 
 #include "train/objectives/field.h"
 
-/* UPS_ERR_CONFIG where no task's windows can be moved so. */
+/* UPS_ERR_CONFIG where no task's windows can be moved so. Data whose vectors have a large mean are no error: their
+ * windows stay as they are. */
 ups_status ups_symmetries_check(const ups_run_config *config, const ups_tasks *tasks, ups_error *error);
 /* Logs how each task's windows are seen, and which of its fields are vectors; or why they are not. */
 void ups_symmetries_say(const ups_run_config *config, const ups_tasks *tasks);
