@@ -112,8 +112,10 @@ static ups_status modulate_backward(ups_device *device, const ups_op_call *call,
             float scales[COLUMNS] = {0}, shifts[COLUMNS] = {0};
             const int64_t start = stripe * stripe_width, n = ups_min(stripe_width, s.width - start),
                           of_sample = sample * s.width + start;
-            const float *scale = ups_row_read(&call->inputs[1], of_sample, n, in);
-            for (int64_t i = 0; i < n; i++) factors[i] = 1.0f + scale[i];
+            if (wants_dx) { /* else there may be no scale (op.c) */
+                const float *scale = ups_row_read(&call->inputs[1], of_sample, n, in);
+                for (int64_t i = 0; i < n; i++) factors[i] = 1.0f + scale[i];
+            }
             for (int64_t token = 0; token < s.tokens; token++) {
                 const int64_t at = (sample * s.tokens + token) * s.width + start;
                 const float *d = ups_row_read(dy, at, n, in);

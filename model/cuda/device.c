@@ -123,9 +123,12 @@ static ups_status allocate(ups_device *device, size_t bytes, void **memory, ups_
         return ups_fail(error, UPS_ERR_MEMORY, "%.1f MB of memory of %s could not be had: %.1f of its %.1f MB are left",
                         (double)bytes * 1e-6, of(device)->name, (double)available * 1e-6, (double)total * 1e-6);
     }
-    UPS_TRY(ups_cuda_check(cudaMemsetAsync(*memory, 0, bytes ? bytes : 1, ups_cuda_stream(device)), "zeroing memory",
-                           error));
-    return ups_cuda_check(cudaStreamSynchronize(ups_cuda_stream(device)), "zeroing memory", error);
+    code = cudaMemsetAsync(*memory, 0, bytes ? bytes : 1, ups_cuda_stream(device));
+    if (code == cudaSuccess) code = cudaStreamSynchronize(ups_cuda_stream(device));
+    if (code == cudaSuccess) return UPS_OK;
+    cudaFree(*memory);
+    *memory = NULL;
+    return ups_cuda_check(code, "zeroing memory", error);
 }
 
 static void release(ups_device *device, void *memory) {

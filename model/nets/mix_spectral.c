@@ -4,8 +4,9 @@
  * Along a periodic axis modes are those of its length. Along any other they are those of twice its length, the second
  * half empty, so that what leaves on one side does not come in on the other: as zeros beyond the border. Tables are
  * orthonormal, so that a model reads other resolutions of the same domain. Matrices are shared by tasks with as many
- * axes and the same kind of border, PREFIX.spectral.2d.periodic; a task uses the lowest modes that its grid has. Where
- * tokens were merged there are half as many along each axis.
+ * axes and the same kind of border, PREFIX.spectral.2d.periodic; a task uses the lowest modes that its grid has. A
+ * level of a U-Net has half as many along each axis as the one before, whether a task's tokens were merged there or
+ * could not be, since tasks share the matrices.
  *
  * `factorized`: Σ_axes spectral along the axis (Tran et al., arXiv 2111.13802), each with matrices of its own,
  * PREFIX.spectral.2d.periodic.axis0: k matrices for k modes of an axis, where all axes together take k^dims. */

@@ -208,6 +208,8 @@ static void leave_shared(const ups_step *step) {
 void ups_step_destroy(ups_step *step) {
     if (!step) return;
     const ups_device_class *class = class_of(step);
+    ups_error after;
+    class->synchronize(step->device, &after); /* what was issued may still use all this */
     for (int32_t n = 0; step->kernels && n < step->graph->node_count; n++) {
         if (step->kernels[n].release) step->kernels[n].release(step->kernels[n].state);
     }

@@ -205,13 +205,15 @@ void run_forward(fixture *f) {
     if (f->kernel.forward(device, &f->call, &failure) != UPS_OK) fail_msg("%s: %s", f->c->name, failure.message);
 }
 
-void prepare_backward_call(fixture *f) {
-    const ups_op_description *description = ups_op_describe(f->c->kind);
-    for (int i = 0; i < f->c->input_count; i++) {
-        if (!(ups_op_backward_inputs(f->c->kind, description->gradient_inputs) >> i & 1)) f->call.inputs[i].data = NULL;
-    }
-    if (!description->backward_output) f->call.output.data = NULL;
+void prepare_backward_call_for(fixture *f, unsigned gradients) {
+    for (int i = 0; i < f->c->input_count; i++)
+        if (!(ups_op_backward_inputs(f->c->kind, gradients) >> i & 1)) f->call.inputs[i].data = NULL;
+    if (!ups_op_describe(f->c->kind)->backward_output) f->call.output.data = NULL;
     f->call.output_gradient = f->output_gradient.tensor;
+}
+
+void prepare_backward_call(fixture *f) {
+    prepare_backward_call_for(f, ups_op_describe(f->c->kind)->gradient_inputs);
 }
 
 void run_backward(fixture *f) {

@@ -46,6 +46,7 @@ bool wants_gradient(const op_case *c, int input);
 void run_forward(fixture *f);
 /* What backward is promised, and no more: the rest is absent. */
 void prepare_backward_call(fixture *f);
+void prepare_backward_call_for(fixture *f, unsigned gradients); /* where only these are wanted (a mask) */
 /* Memory for the gradient of input `i`: that of a parameter is float32 whatever its copy for compute is. */
 void give_gradient(fixture *f, int i, uint32_t stream);
 void run_backward(fixture *f);

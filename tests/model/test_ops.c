@@ -211,6 +211,40 @@ CLAIM(ops_of_drawn_shapes_compute_what_the_reference_does) {
     }
 }
 
+/* The gradient of one input, the others not wanted, from what backward is then promised. */
+static void check_gradient_alone(const op_case *c, int i) {
+    fixture f;
+    char what[64];
+    if (!fixture_create(&f, c, UPS_F32)) return;
+    run_forward(&f);
+    ups_reference_forward(&f.reference);
+    prepare_backward_call_for(&f, 1u << i);
+    give_gradient(&f, i, 200);
+    double *const before = f.gradients[i].values, *const gradient = calloc(
+                                                      (size_t)ups_shape_elements(c->inputs[i].shape), sizeof *gradient);
+    f.gradients[i].values = f.reference.input_gradients[i] = gradient;
+    ups_reference_backward(&f.reference);
+    run_backward(&f);
+    snprintf(what, sizeof what, "gradient of input %d alone", i);
+    compare(&f, what, gradient, &f.gradients[i].tensor);
+    free(before);
+    fixture_destroy(&f);
+}
+
+CLAIM(a_gradient_that_alone_is_wanted_is_that_of_the_reference_by_what_it_is_promised) {
+    enum { CASES = 2 }; /* of a kind */
+    int cases[UPS_OP_COUNT] = {0};
+    skip_where_nothing_is_compared();
+    for (int n = 0; n < op_case_count; n++) {
+        const op_case *c = &op_cases[n];
+        int wanted = 0;
+        for (int i = 0; i < c->input_count; i++) wanted += wants_gradient(c, i);
+        if (wanted < 2 || !is_meant(c) || cases[c->kind]++ >= CASES) continue;
+        for (int i = 0; i < c->input_count; i++)
+            if (wants_gradient(c, i)) check_gradient_alone(c, i);
+    }
+}
+
 /* A device may lack a kernel, and a list a case; one that came to nothing is no success. */
 CLAIM(every_op_that_is_meant_was_compared_with_the_reference) {
     skip_where_nothing_is_compared();

@@ -15,6 +15,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from commands import TIMEOUT, UPS, must, one_sentence, told, ups
+from tiny_run import tree
 
 SIZES = {"tokens": "grid", "dim": "auto", "operator": {"core": "stack", "hidden": 16, "depth": 2, "heads": 2, "mlp_ratio": 2}}
 TASK_COLUMNS, VALUE_COLUMNS = "operator.condition.task.weight", "operator.condition.parameters.weight"
@@ -174,6 +175,30 @@ def test_a_run_goes_on_when_the_model_it_began_as_is_another_one_now(place, tmp_
         must(*(tmp_path / word if word == "tuned" else word for word in command), "-q")
     one_sentence(ups("train", tmp_path / "tuned", "--restart"), "model.operator.hidden: 16, and 32 in the model")
     assert not (tmp_path / "tuned/next").exists()
+
+
+def test_its_cache_is_sound_and_pruning_leaves_it(place, tmp_path):
+    config = configuration(tmp_path, "fast", [advection(str(place / "fast_beta2.0.hdf5"))], model={"from": str(place / "many")})
+    must("train", config, "-q")
+    before = tree(tmp_path / "fast")
+    assert "nothing to remove" in must("cache", "prune", "--config", tmp_path / "fast", "--yes").stdout
+    assert tree(tmp_path / "fast") == before, "asking writes nothing, either"
+
+
+def test_it_goes_on_with_the_data_it_began_with_alone(place, tmp_path):
+    """Its normalisation is the model's, whatever the data are; which they were is kept nevertheless."""
+    for name, file in (("one", "slow_beta0.1.hdf5"), ("other", "slow_beta0.4.hdf5")):
+        os.mkdir(tmp_path / name)
+        shutil.copy(place / file, tmp_path / name / "wave_beta0.1.hdf5")
+    config = configuration(tmp_path, "run", [advection("wave_beta0.1.hdf5")], model={"from": str(place / "many")}, data={"root": str(tmp_path / "one")})
+    must("train", config, "-q")
+    before = tree(tmp_path / "run")
+    for way in (["--resume"], ["--extend", "--set", "operator.steps=30"]):
+        one_sentence(ups("train", tmp_path / "run", *way, "--set", f"data.root={tmp_path / 'other'}"), "advection: its files have other contents since the run began")
+        assert tree(tmp_path / "run") == before
+    must("train", tmp_path / "run", "--fork", tmp_path / "fork", "--set", f"data.root={tmp_path / 'other'}", "--set", "operator.steps=30", "-q")
+    must("train", tmp_path / "fork", "--resume", "-q")
+    one_sentence(ups("train", tmp_path / "fork", "--resume", "--set", f"data.root={tmp_path / 'one'}"), "its files have other contents since the run began")
 
 
 def test_what_is_done_again_begins_as_the_run_began(place, tmp_path):

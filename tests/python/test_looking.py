@@ -168,6 +168,9 @@ def test_a_cache_is_named_by_its_directory_its_configuration_or_its_run(runs, bu
     assert done.returncode == 0 and cache("diff", folder, config).stdout == done.stdout, done.stderr
     shown = cache("inspect", config, "--fields", "--json")
     assert shown.returncode == 0 and all("fields" in group["decoded"] for group in json.loads(shown.stdout)), "a configuration decodes its own cache"
+    beside, place = runs.path("beside"), runs.path("beside-cache")
+    runs.must("train", runs.config("beside", CONFIG.replace("cache: {{", f"cache: {{{{directory: {place}, ")), "-q")
+    assert [len(json.loads(cache("list", operand, "--json").stdout)["caches"]) for operand in (beside, place)] == [6, 6], "a name that begins as the run's is not below it"
     wrong = runs.config("wrong", CONFIG.replace("tokens: 8", "tokens: many"))
     one_sentence(cache("inspect", wrong), "wrong.yaml:.*model.tokens")
     one_sentence(cache("diff", wrong, folder), "wrong.yaml:.*model.tokens", code=2)
@@ -332,7 +335,7 @@ def test_the_list_finds_every_cache_and_pruning_removes_the_unfinished_alone(scr
     after = tree(root)
     assert done.returncode == 0 and set(before) - set(after) == {p for p in before if p == "good/" + GROUP or p.startswith("good/" + GROUP + "/")}, \
         "with --yes only the unfinished one is removed"
-    for wrong in (["--older-than", "soon"], ["--yes", "--dry-run", root], []):
+    for wrong in (["--older-than", "soon"], ["--yes", "--dry-run", root], [], [root, "--set", "seed=1"]):
         assert cache("prune", *wrong).returncode == 2, f"a wrong line is refused ({wrong})"
 
 

@@ -319,6 +319,11 @@ def test_a_layout_may_be_given_by_a_configuration(scratch):
     one_sentence(ups("data", "inspect", "--layout", f"@{path}", scratch + "/u.npy"), "2 of its tasks have a layout, where one was expected")
 
 
+@pytest.mark.parametrize("option", [["--together"], ["--layout", "garbage: ["]])
+def test_options_that_a_suggestion_would_not_heed_are_refused(scratch, option):
+    one_sentence(ups("data", "inspect", "--suggest", *option, scratch + "/any.h5"), "do not go with it", code=2)
+
+
 def test_files_that_no_layout_knows_are_answered_with_the_command_that_suggests_one(scratch):
     np.save(scratch + "/a.npy", waves((4, 3, 6)))
     with h5py.File(scratch + "/a.h5", "w") as f:

@@ -115,6 +115,27 @@ def test_data_that_moved_are_found_and_other_data_are_refused(runs, trained):
     assert [name for name in left if not name.endswith("zarr.json")] == []  # they name the files
 
 
+def test_what_stays_was_trained_on_the_same_data(runs):
+    """Also where nothing is cached, and where files were replaced; a run that begins anew takes what is there."""
+    data, other = runs.path("mine"), runs.path("others")
+    shutil.copytree(runs.data, data)
+    shutil.copytree(runs.data, other)
+    runs.must("datagen", "advection1d", "-o", os.path.join(other, "advection.h5"), "-n", "12", "-r", "32", "--steps", "9", "--seed", "5", "--force")
+    config, folder = runs.config("encoding", data=data), runs.path("encoding")
+    runs.must("train", config, "--set", "data.residency=encode", "-q")
+    before = tree(folder)
+    elsewhere = ["--set", "data.root=" + other]
+    for way in (["--extend", "--set", "operator.steps=70"], ["--restart", "--stage", "operator"]):
+        one_sentence(runs.run("train", folder, *way, *elsewhere), "advection: its files have other contents since the run began")
+        assert tree(folder) == before
+    shutil.copy(os.path.join(other, "advection.h5"), os.path.join(data, "advection.h5"))
+    one_sentence(runs.run("train", folder, "--extend", "--set", "operator.steps=70"), "advection: its files have other contents since the run began")
+    assert tree(folder) == before
+    said = runs.must("train", folder, "--restart", "-q").stderr
+    assert "its files have other contents since its normalisation was measured; it is measured anew" in said
+    runs.must("train", folder, "--extend", "--set", "operator.steps=70", "-q")
+
+
 def test_a_run_without_its_configuration_is_not_taken_for_a_new_one(runs, trained):
     config, folder = runs.copy("trained")
     os.remove(os.path.join(folder, "config.yaml"))

@@ -47,7 +47,7 @@ def test_a_grid_trains_each_combination_and_tells_it_in_a_table(runs):
     assert tree(runs.path("grid")) == before, "finished runs are skipped"
     assert [run["directory"] for run in listed] == folders and [run["validation"] for run in listed] == pytest.approx(scores)
     assert listed[1]["values"] == {"operator.optimizer.learning_rate": "1e-3", "model.operator.depth": "2"}
-    assert all(run["state"] == "finished" and run["seconds"] > 0 for run in listed)
+    assert all(run["state"] == "finished" and run["seconds"] > 0 and run["comparable"] for run in listed)
 
 
 def test_runs_of_a_sweep_are_those_that_would_be_trained_alone_and_share_what_no_key_concerns(runs):
@@ -58,6 +58,16 @@ def test_runs_of_a_sweep_are_those_that_would_be_trained_alone_and_share_what_no
             assert weights(folder) == alone(runs, f"operator.optimizer.learning_rate={rate}", f"autoencoder.queries={queries}")
             assert not os.path.exists(os.path.join(folder, "initial"))
     assert said.count("autoencoder: finished earlier, skipped") == 2, "an autoencoder for each number of queries"
+
+
+@pytest.mark.parametrize("key, reason", [("operator.losses.rollout.weight=1,0.1", "operator.losses.rollout.weight differs, on which the loss itself may depend"),
+                                         ("autoencoder.optimizer.learning_rate=1e-3,3e-3", "they are of latents of different autoencoders")])
+def test_none_is_the_lowest_of_validations_of_different_kinds(runs, key, reason):
+    name = runs.fresh()
+    said = runs.must("train", runs.config(name), "--sweep", key, "-q").stdout
+    assert f"validations are not of one kind: {reason}" in said and "(lowest)" not in said
+    listed = json.loads(runs.must("train", runs.config(name), "--sweep", key, "--json", "-q").stdout)
+    assert [run["comparable"] for run in listed] == [False, False]
 
 
 def test_a_run_in_the_output_itself_gives_what_it_has(runs, trained):

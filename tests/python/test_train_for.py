@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file
 
 from commands import UPS, one_sentence
 from tiny_run import metrics, tree
@@ -135,6 +136,28 @@ def test_stopped_before_the_operator_it_is_resumed(runs):
     one_sentence(runs.run("train", config, "--for", "15s", "-q", *long), "--resume")
     done = runs.must("train", config, "--for", "15s", "-q", "--json", "--resume", *long)
     assert json.loads(done.stdout)["stages"]["operator"]["steps"] == steps_of(runs.path(name)) > 0
+
+
+def test_what_is_measured_is_what_will_be_trained(runs):
+    """An operator that is given only now, of a run whose other stages have finished."""
+    name = runs.fresh()
+    encoded = ["--set", "data.residency=encode", "-q"]
+    runs.must("train", runs.config(name), "--stage", "autoencoder", *encoded)
+    said = runs.must("train", runs.config(name), "--for", "10s", *encoded, *SLOW).stderr
+    steps = steps_of(runs.path(name))
+    assert f"operator: {steps} steps fit" in said
+    assert "hidden: 256" in Path(runs.path(name), "config.yaml").read_text() and 0 < steps < 500, "of the small one it would be thousands"
+
+
+def test_with_resume_it_is_the_runs_own_operator(runs):
+    name = runs.fresh()
+    config = runs.config(name)
+    runs.train_until("autoencoder, step 30 of", config, "--set", "autoencoder.steps=1200")
+    text = Path(config).read_text()
+    Path(config).write_text(text.replace("operator: {hidden: 16", "operator: {hidden: 32").replace("  steps: 60", "  steps: 1200", 1))
+    runs.must("train", config, "--for", "15s", "-q", "--resume")
+    assert load_file(runs.path(name, "operator.safetensors"))["operator.blocks.0.mlp.up.weight"].shape == (32, 16)
+    assert re.search(r"^    hidden: 16", Path(runs.path(name), "config.yaml").read_text(), re.M)
 
 
 @pytest.mark.parametrize("text", WRONG)

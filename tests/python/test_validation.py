@@ -30,6 +30,19 @@ def models(folder):
     return {name: of for name, of in tree(folder).items() if name.startswith("checkpoints") or name.endswith(".safetensors")}
 
 
+# ---- what is validated
+
+def test_losses_that_begin_later_count_from_the_first_validation_on(runs):
+    """Else the best weights were chosen without them."""
+    found = {}
+    for weight in (1, 100):
+        text = OFTEN.replace("rollout: {{weight: 1, every: 2, from: 10}}", f"rollout: {{{{weight: {weight}, every: 2, from: 50}}}}")
+        assert text != OFTEN
+        runs.must("train", runs.config(f"weight{weight}", text), "-q")
+        found[weight] = scores(runs.path(f"weight{weight}"), "operator")
+    assert all(found[100][step] > 5 * found[1][step] for step in (5, 25, 45)), "until step 50 the weights are the same"
+
+
 # ---- the gate
 
 def test_an_autoencoder_that_reads_back_badly_stops_the_run_with_what_to_try(runs):

@@ -118,7 +118,7 @@ CLAIM(foreign_files_may_be_all_of_one_split) {
     o = open_tasks(wave, "data.split={train: 0, validation: 0.5, test: 0.5}");
     assert_int_equal(o.tasks->task[0].splits.count[UPS_SPLIT_TRAIN], 0);
     assert_int_equal(o.tasks->task[0].splits.count[UPS_SPLIT_VALIDATION], SAMPLES / 2);
-    refused(ups_tasks_normalise(o.config, o.tasks, &failure), UPS_ERR_CONFIG,
+    refused(ups_tasks_normalise_as_trained(o.config, o.tasks, NULL, &failure), UPS_ERR_CONFIG,
             "task wave: its training split (data.split.train) holds no samples");
     close_tasks(&o);
     generate("advection1d", "one.h5", 1, POINTS, FRAMES);
@@ -172,7 +172,7 @@ static void close_to(double found, double expected, double scale) {
 CLAIM(fields_are_normalised_by_mean_and_deviation_over_the_training_split) {
     opened o = open_tasks(wave, NULL);
     const ups_task *task = &o.tasks->task[0];
-    ok(ups_tasks_normalise(o.config, o.tasks, &failure));
+    ok(ups_tasks_normalise_as_trained(o.config, o.tasks, NULL, &failure));
     float *values = read_dataset("wave.h5", "tensor", SAMPLES * FRAMES * POINTS);
     double mean, deviation;
     direct(task, values, FRAMES * POINTS, &mean, &deviation);
@@ -186,7 +186,7 @@ CLAIM(fields_are_normalised_by_mean_and_deviation_over_the_training_split) {
 CLAIM(each_field_has_its_own_statistics_and_a_scale_multiplies_its_own) {
     opened o = open_tasks(darcy, "tasks[0].field_scale=[1, 3]");
     const ups_task *task = &o.tasks->task[0];
-    ok(ups_tasks_normalise(o.config, o.tasks, &failure));
+    ok(ups_tasks_normalise_as_trained(o.config, o.tasks, NULL, &failure));
     float *nu = read_dataset("darcy.h5", "nu", 12 * 256), *u = read_dataset("darcy.h5", "tensor", 12 * 256);
     float *frames = calloc(12 * 512, sizeof *frames); /* of the solution: zeros, then u */
     for (int64_t i = 0; i < 12; i++) memcpy(frames + i * 512 + 256, u + i * 256, 256 * sizeof *u);
@@ -212,9 +212,9 @@ static void keep_other_statistics(void) {
 
 CLAIM(statistics_are_recalled_by_the_next_command) {
     opened first = open_tasks(wave, NULL), second = open_tasks(wave, NULL);
-    ok(ups_tasks_normalise(first.config, first.tasks, &failure));
+    ok(ups_tasks_normalise_as_trained(first.config, first.tasks, NULL, &failure));
     keep_other_statistics();
-    ok(ups_tasks_normalise(second.config, second.tasks, &failure));
+    ok(ups_tasks_normalise_as_trained(second.config, second.tasks, NULL, &failure));
     assert_true(second.tasks->task[0].statistics[0] == 0.25f && second.tasks->task[0].statistics[1] == 8);
     close_tasks(&first), close_tasks(&second);
 }
@@ -233,11 +233,11 @@ CLAIM(statistics_of_other_data_are_measured_anew_and_the_log_says_what_differs) 
         char override[400];
         snprintf(override, sizeof override, changes[i].override, scratch_directory);
         opened first = open_tasks(wave, NULL);
-        ok(ups_tasks_normalise(first.config, first.tasks, &failure));
+        ok(ups_tasks_normalise_as_trained(first.config, first.tasks, NULL, &failure));
         keep_other_statistics();
         opened changed = open_tasks(wave, override);
         capture caught = capture_begin(0);
-        ups_status status = ups_tasks_normalise(changed.config, changed.tasks, &failure);
+        ups_status status = ups_tasks_normalise_as_trained(changed.config, changed.tasks, NULL, &failure);
         const char *said = capture_end(&caught);
         ok(status);
         assert_contains(said, "task wave");
@@ -269,7 +269,7 @@ CLAIM(a_constant_field_is_told_of_and_keeps_its_values_and_a_small_one_is_normal
         write_flat("flat.h5", cases[i].value, cases[i].height);
         opened o = open_tasks(wave, "tasks[0].files=[flat.h5]");
         capture caught = capture_begin(0);
-        ups_status status = ups_tasks_normalise(o.config, o.tasks, &failure);
+        ups_status status = ups_tasks_normalise_as_trained(o.config, o.tasks, NULL, &failure);
         const char *said = capture_end(&caught);
         ok(status);
         const float *statistics = o.tasks->task[0].statistics;
@@ -296,7 +296,7 @@ CLAIM(a_field_of_small_changes_on_a_large_mean_is_told_of_since_float32_rounds_t
         write_flat("flat.h5", cases[i].value, cases[i].height);
         opened o = open_tasks(wave, "tasks[0].files=[flat.h5]");
         capture caught = capture_begin(0);
-        ups_status status = ups_tasks_normalise(o.config, o.tasks, &failure);
+        ups_status status = ups_tasks_normalise_as_trained(o.config, o.tasks, NULL, &failure);
         const char *said = capture_end(&caught);
         ok(status);
         if (cases[i].coarse) {
@@ -328,7 +328,7 @@ static const struct {
 
 CLAIM(statistics_that_can_normalise_nothing_are_refused_naming_file_task_and_field) {
     opened first = open_tasks(wave, NULL);
-    ok(ups_tasks_normalise(first.config, first.tasks, &failure));
+    ok(ups_tasks_normalise_as_trained(first.config, first.tasks, NULL, &failure));
     close_tasks(&first);
     for (size_t i = 0; i < sizeof implausible / sizeof *implausible; i++) {
         json_t *kept = NULL;
@@ -338,7 +338,8 @@ CLAIM(statistics_that_can_normalise_nothing_are_refused_naming_file_task_and_fie
         ok(ups_json_publish(scratch("run/normalisation.json"), kept, &failure));
         json_decref(kept);
         opened o = open_tasks(wave, NULL);
-        refused(ups_tasks_normalise(o.config, o.tasks, &failure), UPS_ERR_FORMAT, "run/normalisation.json", "wave");
+        refused(ups_tasks_normalise_as_trained(o.config, o.tasks, NULL, &failure), UPS_ERR_FORMAT,
+                "run/normalisation.json", "wave");
         if (strncmp(implausible[i].part, "the", 3) == 0) assert_contains(failure.message, implausible[i].part);
         assert_contains(failure.message, "remove it");
         close_tasks(&o);

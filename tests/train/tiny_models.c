@@ -6,6 +6,7 @@
 #include "tests/model/claims.h"
 #include "tests/model/on_device.h"
 #include "train/config/load.h"
+#include "train/data/normalisation.h"
 #include "train/networks.h"
 #include "train/state.h"
 #include <hdf5.h>
@@ -268,7 +269,7 @@ void tiny_run_open(tiny_run *run, const char *directory) {
     ok(ups_run_config_load(path, NULL, 0, &run->config, &failure));
     ok(ups_device_open(&options, &run->device, &failure));
     ok(ups_tasks_open(run->config, &run->tasks, &failure));
-    ok(ups_tasks_normalise(run->config, run->tasks, &failure));
+    ok(ups_tasks_normalise_as_trained(run->config, run->tasks, NULL, &failure));
     write_models(run);
 }
 

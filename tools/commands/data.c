@@ -471,6 +471,9 @@ static int inspect(int argc, char **argv) {
     }
     if (arguments.stop) return ups_arguments_end(&arguments);
     if (arguments.operand_count < 1) return ups_command_usage_error(&arguments, "at least one FILE was expected");
+    if (suggest && (together || layout))
+        return ups_command_usage_error(&arguments, "--suggest finds a layout for the files by itself, of all of them "
+                                                   "together; --together and --layout do not go with it");
     if (suggest) return print_suggestion(&arguments);
     json_t *all = json_array();
     ups_error error;

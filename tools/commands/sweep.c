@@ -54,17 +54,17 @@ static const char *name_outcome(ups_sweep_outcome outcome) {
     return outcome == UPS_SWEEP_FINISHED ? "finished" : outcome == UPS_SWEEP_FAILED ? "failed" : "left";
 }
 
-static void print_json(const ups_sweep *sweep) {
+static void print_json(const ups_sweep *sweep, bool alike) {
     json_t *list = json_array();
     for (size_t i = 0; i < sweep->run_count; i++) {
         const ups_sweep_run *run = &sweep->runs[i];
         json_t *values = json_object();
         for (size_t k = 0; k < sweep->key_count; k++)
             json_object_set_new(values, sweep->keys[k], json_string(run->values[k]));
-        json_t *entry =
-            json_pack("{s:o, s:o, s:o, s:o, s:s, s:s}", "values", values, "validation", ups_json_number(run->score),
-                      "best", ups_json_number(run->best), "seconds", ups_json_number(run->seconds), "directory",
-                      run->directory, "state", name_outcome(run->outcome));
+        json_t *entry = json_pack("{s:o, s:o, s:o, s:b, s:o, s:s, s:s}", "values", values, "validation",
+                                  ups_json_number(run->score), "best", ups_json_number(run->best), "comparable",
+                                  (int)alike, "seconds", ups_json_number(run->seconds), "directory", run->directory,
+                                  "state", name_outcome(run->outcome));
         if (run->outcome == UPS_SWEEP_FAILED) json_object_set_new(entry, "error", json_string(run->error.message));
         json_array_append_new(list, entry);
     }
@@ -77,8 +77,8 @@ static const char *last_word(const char *key) {
     return dot ? dot + 1 : key;
 }
 
-/* A column a key, as wide as its longest value; the lowest validation is marked. */
-static void print_table(const ups_sweep *sweep) {
+/* A column a key, as wide as its longest value; the lowest validation is marked unless they are `unlike`. */
+static void print_table(const ups_sweep *sweep, const char *unlike) {
     const ups_sweep_run *lowest = NULL;
     for (size_t i = 0; i < sweep->run_count; i++) {
         const ups_sweep_run *run = &sweep->runs[i];
@@ -103,8 +103,10 @@ static void print_table(const ups_sweep *sweep) {
             snprintf(score, sizeof score, "failed");
         else if (isfinite(run->score))
             snprintf(score, sizeof score, "%.4g", run->score);
-        printf("%12s %9.1f  %s%s\n", score, run->seconds, run->directory, run == lowest ? "  (lowest)" : "");
+        printf("%12s %9.1f  %s%s\n", score, run->seconds, run->directory,
+               run == lowest && !unlike[0] ? "  (lowest)" : "");
     }
+    if (unlike[0]) printf("validations are not of one kind: %s; `ups eval` compares errors\n", unlike);
 }
 
 /* ---- the command ------------------------------------------------------------------------------------------------- */
@@ -116,12 +118,14 @@ static int end(const ups_arguments *arguments, const ups_sweep *sweep) {
         if (sweep->runs[i].outcome != UPS_SWEEP_FAILED) continue;
         if (failed++ == 0) first = &sweep->runs[i];
     }
-    if (arguments->json)
-        print_json(sweep);
-    else
-        print_table(sweep);
-    if (failed == 0) return UPS_EXIT_OK;
+    char unlike[UPS_SWEEP_REASON_BYTES];
     ups_error error;
+    if (ups_sweep_compare(sweep, unlike, &error) != UPS_OK) return ups_command_fail(arguments, &error);
+    if (arguments->json)
+        print_json(sweep, !unlike[0]);
+    else
+        print_table(sweep, unlike);
+    if (failed == 0) return UPS_EXIT_OK;
     ups_arguments plain = *arguments;
     plain.json = false; /* the list tells it */
     ups_fail(&error, first->error.code, "%zu of %zu runs failed; the first, %s: %s", failed, sweep->run_count,

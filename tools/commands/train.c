@@ -251,7 +251,6 @@ static ups_status train_for(const ups_train_request *request, double seconds, up
     overrides[request->override_count] = text;
     ups_train_request with = *request;
     with.overrides = overrides;
-    with.resume = false; /* the stages before it have finished */
     with.override_count++;
     ups_train_report_free(report);
     ups_status status = ups_train(&with, report, error);

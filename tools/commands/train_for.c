@@ -170,24 +170,27 @@ static void end_alarm(alarm_clock *a) {
     ups_cancel_withdraw();
 }
 
-/* A run of its own with what the run has. */
-static ups_status make_trial(const ups_run_config *config, const char *directory, int64_t line_steps,
+/* A run of its own with what the run has, by the configuration that the operator is to have. */
+static ups_status make_trial(const ups_train_request *asked, const char *directory, int64_t line_steps,
                              ups_error *error) {
     char texts[OVERRIDES][64];
-    const char *overrides[OVERRIDES];
+    const char **overrides = calloc(asked->override_count + OVERRIDES, sizeof *overrides);
     ups_train_report report;
+    if (!overrides) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     snprintf(texts[0], sizeof *texts, "operator.validate_every=%d", VALIDATION_STEPS);
     snprintf(texts[1], sizeof *texts, "operator.checkpoint_every=0");
     snprintf(texts[2], sizeof *texts, "operator.log_every=%" PRId64, line_steps);
-    for (int i = 0; i < OVERRIDES; i++) overrides[i] = texts[i];
-    const ups_train_request request = {.operand = config->output,
+    for (size_t i = 0; i < asked->override_count; i++) overrides[i] = asked->overrides[i];
+    for (size_t i = 0; i < OVERRIDES; i++) overrides[asked->override_count + i] = texts[i];
+    const ups_train_request request = {.operand = asked->operand,
                                        .overrides = overrides,
-                                       .override_count = OVERRIDES,
+                                       .override_count = asked->override_count + OVERRIDES,
                                        .stage = UPS_STAGE_AUTOENCODER,
                                        .fork = directory,
                                        .afresh = true};
     ups_status status = ups_train(&request, &report, error);
     ups_train_report_free(&report);
+    free(overrides);
     return status;
 }
 
@@ -224,13 +227,13 @@ static ups_status clear(const char *directory, ups_error *error) {
 }
 
 /* What it says is not told. */
-static ups_status run_trial(const ups_run_config *config, const char *directory, double seconds, int64_t line_steps,
-                            trial *t, bool *told, ups_error *error) {
+static ups_status run_trial(const ups_train_request *asked, const ups_run_config *config, const char *directory,
+                            double seconds, int64_t line_steps, trial *t, bool *told, ups_error *error) {
     ups_error after;
     UPS_TRY(clear(directory, error));
     const ups_log_level level = ups_log_set_level(UPS_LOG_WARNING);
     if (level > UPS_LOG_WARNING) ups_log_set_level(level);
-    ups_status status = make_trial(config, directory, line_steps, error);
+    ups_status status = make_trial(asked, directory, line_steps, error);
     if (status == UPS_OK) status = train_trial(directory, seconds, t, told, error);
     ups_log_set_level(level);
     if (ups_path_exists(directory)) ups_remove_tree_at_once(directory, &after);
@@ -242,7 +245,8 @@ static ups_status run_trial(const ups_run_config *config, const char *directory,
 }
 
 /* Where a step takes longer than a trial, a longer one. */
-static ups_status measure(const ups_run_config *config, double seconds, trial *t, ups_error *error) {
+static ups_status measure(const ups_train_request *asked, const ups_run_config *config, double seconds, trial *t,
+                          ups_error *error) {
     char *directory = NULL;
     bool told = false;
     double limit = fmax(fmin(trial_s, trial_share * seconds), 0.2);
@@ -250,7 +254,7 @@ static ups_status measure(const ups_run_config *config, double seconds, trial *t
     ups_log(UPS_LOG_INFO, "operator: measuring how long a step takes");
     ups_status status = UPS_OK;
     for (int i = 0; i < LONGEST && status == UPS_OK && !told; i++, limit *= 5)
-        status = run_trial(config, directory, limit, i ? 1 : LINE_STEPS, t, &told, error);
+        status = run_trial(asked, config, directory, limit, i ? 1 : LINE_STEPS, t, &told, error);
     if (status == UPS_OK && !told) {
         status = ups_fail(error, UPS_ERR_CONFIG,
                           "--for: a step of the operator takes longer than %.0f s; give its number, operator.steps",
@@ -286,10 +290,10 @@ static void warn_of_later(const ups_run_config *config, const trial *t) {
     }
 }
 
-static ups_status find_steps(const ups_run_config *config, double seconds, double begin, int64_t *steps,
-                             ups_error *error) {
+static ups_status find_steps(const ups_train_request *asked, const ups_run_config *config, double seconds, double begin,
+                             int64_t *steps, ups_error *error) {
     trial t = {0};
-    UPS_TRY(measure(config, seconds, &t, error));
+    UPS_TRY(measure(asked, config, seconds, &t, error));
     const ups_training_config *training = &config->op.training;
     if (isnan(t.validation_s)) /* forward alone is a third of a step */
         t.validation_s = t.step_s / 3.0 * (double)training->validation_batches / (double)training->accumulation;
@@ -314,14 +318,17 @@ static ups_status find_steps(const ups_run_config *config, double seconds, doubl
 ups_status ups_train_fit_steps(const ups_train_request *request, double seconds, int64_t *steps,
                                ups_train_report *report, ups_error *error) {
     const double begin = ups_now();
-    ups_run_config *config = NULL, *own = NULL;
+    ups_run_config *config = NULL, *used = NULL;
     *report = (ups_train_report){0};
     UPS_TRY(ups_run_config_load(request->operand, request->overrides, request->override_count, &config, error));
     ups_status status = check_begins(request, config, error);
     if (status == UPS_OK) status = prepare(request, config, report, error);
-    if (status == UPS_OK) status = ups_run_config_load(config->output, NULL, 0, &own, error);
-    if (status == UPS_OK) status = find_steps(own, seconds, begin, steps, error);
-    ups_run_config_free(own);
+    ups_train_request asked = *request; /* what the operator will be trained by: with --resume, the run's own */
+    if (request->resume) asked.operand = config->output;
+    if (status == UPS_OK)
+        status = ups_run_config_load(asked.operand, asked.overrides, asked.override_count, &used, error);
+    if (status == UPS_OK) status = find_steps(&asked, used, seconds, begin, steps, error);
+    ups_run_config_free(used);
     ups_run_config_free(config);
     return status;
 }

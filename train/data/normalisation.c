@@ -265,6 +265,7 @@ static ups_status recall_task(const char *path, const json_t *kept, const json_t
     const json_t *entry = json_object_get(kept, task->name);
     char difference[100] = "";
     *recalled = false;
+    if (!json_object_get(entry, "origin")) entry = NULL; /* it tells of data alone (ups_tasks_record_data) */
     if (entry) find_difference(json_object_get(entry, "origin"), origin, difference, sizeof difference);
     if (entry && !difference[0]) {
         *recalled = true;
@@ -396,12 +397,12 @@ static ups_status find_statistics(const ups_run_config *config, const char *path
  * tried on other files, and a surprise when field_scale was changed. */
 static ups_status tell_of_difference(const ups_run_config *config, const ups_task *task, const json_t *kept,
                                      ups_error *error) {
-    const json_t *entry = json_object_get(kept, task->name);
+    const json_t *before = json_object_get(json_object_get(kept, task->name), "origin");
     json_t *origin = NULL;
     char difference[100];
-    if (!entry) return UPS_OK;
+    if (!before) return UPS_OK;
     UPS_TRY(describe_origin(config, task, &origin, error));
-    find_difference(json_object_get(entry, "origin"), origin, difference, sizeof difference);
+    find_difference(before, origin, difference, sizeof difference);
     if (difference[0]) {
         ups_log(UPS_LOG_INFO,
                 "task %s: %s since the model was trained; its normalisation is the model's (`ups train --restart` "
@@ -412,13 +413,20 @@ static ups_status tell_of_difference(const ups_run_config *config, const ups_tas
     return UPS_OK;
 }
 
+/* What the run trains a task on, as far as it is written down. Where statistics were measured on it, that is their
+ * origin. */
+static const json_t *data_of(const json_t *kept, const ups_task *task) {
+    const json_t *entry = json_object_get(kept, task->name), *data = json_object_get(entry, "trained_on");
+    return data ? data : json_object_get(entry, "origin");
+}
+
 static ups_status check_data(const ups_run_config *config, const ups_task *task, const json_t *kept, ups_error *error) {
-    const json_t *entry = json_object_get(json_object_get(kept, task->name), "origin");
+    const json_t *before = data_of(kept, task);
     json_t *origin = NULL;
     char difference[100];
-    if (!entry) return UPS_OK;
+    if (!before) return UPS_OK;
     UPS_TRY(describe_origin(config, task, &origin, error));
-    find_difference(entry, origin, difference, sizeof difference);
+    find_difference(before, origin, difference, sizeof difference);
     json_decref(origin);
     if (!difference[0]) return UPS_OK;
     return ups_fail(
@@ -428,11 +436,44 @@ static ups_status check_data(const ups_run_config *config, const ups_task *task,
         task->name, difference, config->data.root);
 }
 
+/* Adds it to `kept` unless it is there. */
+static ups_status note_data(const ups_run_config *config, const ups_task *task, json_t *kept, bool *changed,
+                            ups_error *error) {
+    json_t *origin = NULL, *entry = json_object_get(kept, task->name);
+    UPS_TRY(describe_origin(config, task, &origin, error));
+    if (!json_equal(data_of(kept, task), origin)) {
+        *changed = true;
+        if (!entry) json_object_set_new(kept, task->name, entry = json_object());
+        json_object_del(entry, "trained_on");
+        if (!json_equal(json_object_get(entry, "origin"), origin)) json_object_set(entry, "trained_on", origin);
+    }
+    json_decref(origin);
+    return UPS_OK;
+}
+
+/* An object; NULL where there is no file. */
+static ups_status read_kept(const char *path, json_t **kept, ups_error *error) {
+    *kept = NULL;
+    if (!ups_path_exists(path)) return UPS_OK;
+    UPS_TRY(ups_json_read(path, kept, error));
+    if (json_is_object(*kept)) return UPS_OK;
+    json_decref(*kept);
+    *kept = NULL;
+    return ups_fail(error, UPS_ERR_FORMAT,
+                    "%s: an object was expected; restore the file, or remove it to have fields measured anew", path);
+}
+
+/* Of several processes one writes. */
+static ups_status publish_kept(const ups_run_config *config, const char *path, const json_t *record, ups_error *error) {
+    if (ups_launch_find().rank != 0) return UPS_OK;
+    UPS_TRY(ups_make_directories(config->output, error));
+    return ups_json_publish(path, record, error);
+}
+
 ups_status ups_tasks_check_data(const ups_run_config *config, const ups_tasks *tasks, ups_error *error) {
     char *path = ups_run_path(config, "normalisation.json");
     json_t *kept = NULL;
-    ups_status status = path ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-    if (status == UPS_OK && ups_path_exists(path)) status = ups_json_read(path, &kept, error);
+    ups_status status = path ? read_kept(path, &kept, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     for (int i = 0; i < tasks->count && status == UPS_OK; i++)
         status = check_data(config, &tasks->task[i], kept, error);
     json_decref(kept);
@@ -440,8 +481,18 @@ ups_status ups_tasks_check_data(const ups_run_config *config, const ups_tasks *t
     return status;
 }
 
-ups_status ups_tasks_normalise(const ups_run_config *config, ups_tasks *tasks, ups_error *error) {
-    return ups_tasks_normalise_as_trained(config, tasks, NULL, error);
+ups_status ups_tasks_record_data(const ups_run_config *config, const ups_tasks *tasks, ups_error *error) {
+    char *path = ups_run_path(config, "normalisation.json");
+    json_t *kept = NULL;
+    bool changed = false;
+    ups_status status = path ? read_kept(path, &kept, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    if (status == UPS_OK && !kept) kept = json_object();
+    for (int i = 0; i < tasks->count && status == UPS_OK; i++)
+        status = note_data(config, &tasks->task[i], kept, &changed, error);
+    if (status == UPS_OK && changed) status = publish_kept(config, path, kept, error);
+    json_decref(kept);
+    free(path);
+    return status;
 }
 
 static ups_status make_room(ups_tasks *tasks, ups_error *error) {
@@ -475,23 +526,14 @@ ups_status ups_tasks_normalise_as_trained(const ups_run_config *config, ups_task
     char *path = ups_run_path(config, "normalisation.json");
     if (!path) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     json_t *kept = NULL;
-    ups_status status = UPS_OK;
-    if (ups_path_exists(path)) status = ups_json_read(path, &kept, error);
-    if (kept && !json_is_object(kept)) {
-        status =
-            ups_fail(error, UPS_ERR_FORMAT,
-                     "%s: an object was expected; restore the file, or remove it to have fields measured anew", path);
-    }
-    json_t *record = json_is_object(kept) ? json_copy(kept) : json_object();
+    ups_status status = read_kept(path, &kept, error);
+    json_t *record = kept ? json_copy(kept) : json_object();
     for (int i = 0; i < tasks->count && status == UPS_OK; i++) {
         ups_task *task = &tasks->task[i];
         status = taken[i] ? tell_of_difference(config, task, kept, error)
                           : find_statistics(config, path, task, kept, record, &measured, error);
     }
-    if (status == UPS_OK && measured && ups_launch_find().rank == 0) { /* of several processes one writes */
-        status = ups_make_directories(config->output, error);
-        if (status == UPS_OK) status = ups_json_publish(path, record, error);
-    }
+    if (status == UPS_OK && measured) status = publish_kept(config, path, record, error);
     json_decref(record);
     json_decref(kept);
     free(path);

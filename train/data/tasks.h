@@ -92,12 +92,6 @@ ups_status ups_tasks_condition_as_trained(ups_tasks *tasks, const char *path, up
 /* The same for a training that begins as that operator: parameters that it was not told of come behind the others. */
 ups_status ups_tasks_condition_to_begin(ups_tasks *tasks, const char *path, ups_error *error);
 
-/* Sets every task's statistics: mean and deviation of each field over the training split (at most 512 samples, evenly
- * spread), by the loader; a constant field keeps its values: deviation 1. They are kept in `output`/normalisation.json
- * with what they were measured on (files, samples, field_scale) and taken from there while that is the same; where it
- * differs the log says what, and they are measured anew. */
-ups_status ups_tasks_normalise(const ups_run_config *config, ups_tasks *tasks, ups_error *error);
-
 /* Condition of one window from its parameters, which are in the source's order: scaled; unknown and absent ones are 0.
  * `out` holds `width` floats. */
 void ups_task_condition(const ups_task *task, const double *parameters, int width, float *out);

@@ -239,6 +239,27 @@ static bool leaves_validation(ups_stage stage, const char *key) {
     return begins_with_any(key, of_operator) && !begins_with_any(key, windows);
 }
 
+ups_status ups_validations_alike(const ups_run_config *a, const ups_run_config *b, ups_stage stage, char reason[],
+                                 size_t bytes, ups_error *error) {
+    const ups_run_config *const runs[2] = {a, b};
+    ups_run_differences found = {0};
+    ups_run_state state[2];
+    reason[0] = '\0';
+    for (int i = 0; i < 2; i++) UPS_TRY(ups_run_state_read(runs[i], &state[i], error));
+    const ups_status status = ups_run_compare(a, b, &found, error);
+    for (size_t i = 0; i < found.count && !reason[0]; i++) {
+        const ups_run_difference *difference = &found.list[i];
+        if (difference->neutral || is_place(difference->key) || leaves_validation(stage, difference->key)) continue;
+        snprintf(reason, bytes, "%s differs, on which the loss itself may depend", difference->key);
+    }
+    const ups_stage autoencoder = UPS_STAGE_AUTOENCODER;
+    if (!reason[0] && stage > autoencoder &&
+        strcmp(state[0].stage[autoencoder].weights, state[1].stage[autoencoder].weights) != 0)
+        snprintf(reason, bytes, "they are of latents of different autoencoders");
+    ups_run_differences_free(&found);
+    return status;
+}
+
 static bool same_autoencoder(const ups_compared_run run[2]) {
     const json_t *hash[2];
     for (int i = 0; i < 2; i++) hash[i] = json_object_get(json_object_get(run[i].evaluation, "autoencoder"), "xxh3");

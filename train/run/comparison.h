@@ -34,4 +34,8 @@ void ups_compared_run_free(ups_compared_run *run);
  */
 ups_status ups_comparison_make(const ups_compared_run run[2], json_t **comparison, ups_error *error);
 
+/* Whether losses of a stage's validations of two runs are of the same kind: *reason stays empty, or tells why not. */
+ups_status ups_validations_alike(const ups_run_config *a, const ups_run_config *b, ups_stage stage, char reason[],
+                                 size_t bytes, ups_error *error);
+
 #endif

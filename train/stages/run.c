@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "train/checkpoint.h"
 #include "train/data/latents.h"
+#include "train/data/normalisation.h"
 #include "train/precision.h"
 #include "train/run/given.h"
 #include "train/run/own.h"
@@ -130,8 +131,10 @@ static ups_status run_stages(stages_run *r, ups_error *error) {
         r->training |= 1u << config->stages[i];
         UPS_TRY(ups_stage_check_ranks(config, config->stages[i], ups_comm_size(r->session->comm), error));
     }
+    if (r->training && r->wanted->same_data) UPS_TRY(ups_tasks_check_data(config, r->session->tasks, error));
     UPS_TRY(ups_run_take_given(config, r->session->tasks, r->training, r->wanted->resume, error));
     UPS_TRY(ups_session_normalise_as_trained(r->session, r->training, error));
+    if (r->training) UPS_TRY(ups_tasks_record_data(config, r->session->tasks, error));
     bool any = false;
     for (unsigned i = 0; i < config->stage_count; i++) {
         ups_stage stage = config->stages[i];

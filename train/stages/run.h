@@ -10,6 +10,7 @@ typedef struct ups_stages_wanted {
     unsigned only;         /* a mask; 0: all */
     bool resume;           /* from the checkpoint of a stage that was stopped */
     bool profile;          /* as ups_stage_request */
+    bool same_data;        /* what was trained stays, or goes on: other data than it was trained on are refused */
     const char *output;    /* what config.yaml says of where the run lies: config->output, but for RUN/next */
     const char *directory; /* the same of cache.directory */
 } ups_stages_wanted;

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "train/config/load.h"
 #include "train/metrics.h"
+#include "train/run/comparison.h"
 #include "train/run/summary.h"
 #include "train/stages/stage.h"
 #include "train/stages/train.h"
@@ -421,6 +422,21 @@ ups_status ups_sweep_train(ups_sweep *sweep, ups_error *error) {
             return status;
         }
         UPS_TRY(read_results(run, error));
+    }
+    return UPS_OK;
+}
+
+ups_status ups_sweep_compare(const ups_sweep *sweep, char reason[UPS_SWEEP_REASON_BYTES], ups_error *error) {
+    const ups_run_config *first = NULL;
+    reason[0] = '\0';
+    for (size_t i = 0; i < sweep->run_count && !reason[0]; i++) {
+        const ups_sweep_run *run = &sweep->runs[i];
+        const int last = run->config ? last_trained(run->config) : -1;
+        if (run->outcome != UPS_SWEEP_FINISHED || last < 0) continue;
+        if (!first)
+            first = run->config;
+        else
+            UPS_TRY(ups_validations_alike(first, run->config, (ups_stage)last, reason, UPS_SWEEP_REASON_BYTES, error));
     }
     return UPS_OK;
 }

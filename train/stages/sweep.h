@@ -57,6 +57,11 @@ ups_status ups_sweep_prepare(ups_sweep *sweep, ups_error *error);
  * error, UPS_ERR_CANCELLED among them, ends the sweep. */
 ups_status ups_sweep_train(ups_sweep *sweep, ups_error *error);
 
+/* Why validations of the runs that have finished are of different kinds, so that none of them is the lowest; "": they
+ * are not. */
+#define UPS_SWEEP_REASON_BYTES 300
+ups_status ups_sweep_compare(const ups_sweep *sweep, char reason[UPS_SWEEP_REASON_BYTES], ups_error *error);
+
 void ups_sweep_free(ups_sweep *sweep);
 
 #endif

@@ -2,7 +2,6 @@
 
 #include "base/files.h"
 #include "train/config/load.h"
-#include "train/data/normalisation.h"
 #include "train/run/replace.h"
 #include "train/run_lock.h"
 #include "train/stages/decision.h"
@@ -24,12 +23,10 @@ static ups_status check_unchanged(const ups_train_decision *d, const char *outpu
                            output);
 }
 
-/* Whether the data lie elsewhere now. What they are must not have changed with it. */
-static bool moves_data(const ups_train_decision *d) {
-    for (size_t i = 0; i < d->differences.count && d->progress.begun && !d->request->fork; i++) {
-        if (d->differences.list[i].key && strcmp(d->differences.list[i].key, "data.root") == 0) return true;
-    }
-    return false;
+/* Whether something that was trained stays, or goes on. */
+static bool keeps_trained(const ups_train_decision *d) {
+    const unsigned anew = d->fresh ? d->redo & ~d->go_on : 0;
+    return !d->request->fork && d->progress.begun & ~anew;
 }
 
 /* A beginning that failed at once, at what will be no better the next time, leaves nothing that could be gone on with.
@@ -51,7 +48,8 @@ static bool came_to_nothing(const ups_train_decision *d, const ups_run_config *m
 static ups_status train_in_place(ups_train_decision *d, ups_error *error) {
     ups_session session;
     ups_run_lock *lock = NULL;
-    ups_stages_wanted wanted = {.stage = d->request->stage, .resume = d->resume, .profile = d->request->profile};
+    ups_stages_wanted wanted = {
+        .stage = d->request->stage, .resume = d->resume, .profile = d->request->profile, .same_data = keeps_trained(d)};
     ups_run_config *config = d->config;
     if (d->given == config) d->given = NULL;
     d->config = NULL;
@@ -64,7 +62,6 @@ static ups_status train_in_place(ups_train_decision *d, ups_error *error) {
     wanted.directory = session.config->cache.directory;
     ups_status status = ups_run_lock_take(wanted.output, &lock, error);
     if (status == UPS_OK && !d->request->fork) status = check_unchanged(d, wanted.output, error);
-    if (status == UPS_OK && moves_data(d)) status = ups_tasks_check_data(session.config, session.tasks, error);
     if (status == UPS_OK) status = ups_stages_run(&session, &wanted, error);
     ups_error after;
     bool unfit = d->request->fork && status == UPS_ERR_FORMAT; /* the weights that it was to begin with */
@@ -101,6 +98,7 @@ static ups_status train_staged(ups_train_decision *d, ups_error *error) {
                                     .only = d->redo,
                                     .resume = true,
                                     .profile = d->request->profile,
+                                    .same_data = keeps_trained(d),
                                     .output = output,
                                     .directory = told};
         status = ups_session_begin(&staged, false, &session, error);

@@ -368,23 +368,26 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// Workspace: the lists, whose words forward reads unsorted, and the weights of reads.
+// Workspace: the weights of reads, then the lists, of which forward has the words alone, unsorted.
+static size_t weights_bytes(const reading &r) { return ((size_t)r.entries * sizeof(float) + 255) & ~(size_t)255; }
+
 static ups_status read_patches_prepare(ups_device *device, const ups_op_call *call, bool backward, ups_kernel *kernel,
                                        ups_error *error) {
     UPS_TRY(patch_grid_fits(call->inputs[0].shape, "read_patches", error));
     reading r = reading_of(call);
     int64_t keys = (int64_t)r.p.count * r.p.patch_points;
-    kernel->workspace_bytes = ups_cuda_lists_bytes(r.entries, keys) + (size_t)r.entries * sizeof(float);
+    kernel->workspace_bytes =
+        weights_bytes(r) + (backward ? ups_cuda_lists_bytes(r.entries, keys) : (size_t)r.entries * sizeof(uint64_t));
     return ups_cuda_lists_fit(r.entries, keys, "read_patches", error);
 }
 
 static ups_status find_reads(ups_device *device, const ups_op_call *call, const reading &r, float **weights,
-                             ups_error *error) {
-    size_t lists = ups_cuda_lists_bytes(r.entries, (int64_t)r.p.count * r.p.patch_points);
-    *weights = (float *)((unsigned char *)call->workspace + lists);
+                             uint64_t **words, ups_error *error) {
+    *weights = (float *)call->workspace;
+    *words = (uint64_t *)((unsigned char *)call->workspace + weights_bytes(r));
     if (r.entries == 0) return UPS_OK;
     find_reads_kernel<<<blocks_for(r.entries, 1), THREADS, 0, ups_cuda_stream(device)>>>(
-        (const float *)call->inputs[1].data, (uint64_t *)call->workspace, *weights, r);
+        (const float *)call->inputs[1].data, *words, *weights, r);
     return ups_cuda_launched("finding what queries read", error);
 }
 
@@ -392,10 +395,11 @@ static ups_status read_patches_forward(ups_device *device, const ups_op_call *ca
     reading r = reading_of(call);
     int64_t count = ups_shape_elements(call->output.shape);
     float *weights;
-    UPS_TRY(find_reads(device, call, r, &weights, error));
+    uint64_t *words;
+    UPS_TRY(find_reads(device, call, r, &weights, &words, error));
     if (count == 0) return UPS_OK;
     read_patches_kernel<<<blocks_for(count, 1), THREADS, 0, ups_cuda_stream(device)>>>(
-        (const float *)call->inputs[0].data, (const uint64_t *)call->workspace, weights, (float *)call->output.data, count, r);
+        (const float *)call->inputs[0].data, words, weights, (float *)call->output.data, count, r);
     return ups_cuda_launched("reading patches", error);
 }
 
@@ -405,9 +409,10 @@ static ups_status read_patches_backward(ups_device *device, const ups_op_call *c
     reading r = reading_of(call);
     int64_t count = ups_shape_elements(gradient->shape);
     float *weights;
+    uint64_t *words;
     key_lists lists;
-    UPS_TRY(find_reads(device, call, r, &weights, error));
-    UPS_TRY(ups_cuda_make_lists(device, call->workspace, r.entries, (int64_t)r.p.count * r.p.patch_points, &lists, error));
+    UPS_TRY(find_reads(device, call, r, &weights, &words, error));
+    UPS_TRY(ups_cuda_make_lists(device, words, r.entries, (int64_t)r.p.count * r.p.patch_points, &lists, error));
     read_patches_gradient_kernel<<<blocks_for(count, 1), THREADS, 0, ups_cuda_stream(device)>>>(
         (const float *)call->output_gradient.data, lists, weights, (float *)gradient->data, count, r, call->accumulate[0]);
     return ups_cuda_launched("the gradient of patches that were read", error);

@@ -118,6 +118,13 @@ static void print_line(const json_t *facts) {
     }
 }
 
+/* Whether a path lies below a directory, or is it, as both are written. */
+static bool lies_within(const char *path, const char *directory) {
+    size_t length = strlen(directory);
+    while (length > 0 && directory[length - 1] == '/') length--;
+    return strncmp(path, directory, length) == 0 && (path[length] == '/' || path[length] == '\0');
+}
+
 static ups_status list_below(const char *directory, json_t *list, totals *sum, ups_error *error) {
     ups_found_paths found;
     UPS_TRY(ups_cache_find(directory, &found, error));
@@ -146,7 +153,7 @@ int ups_cmd_cache_list(int argc, char **argv) {
         char *directory = NULL;
         status = ups_operand_cache(directories[i], NULL, 0, &directory, &error);
         /* Below a run there may be more caches than its own, those of a sweep for instance. */
-        bool within = status == UPS_OK && strncmp(directory, directories[i], strlen(directories[i])) == 0;
+        bool within = status == UPS_OK && lies_within(directory, directories[i]);
         if (status == UPS_OK) status = list_below(within ? directories[i] : directory, list, &sum, &error);
         free(directory);
     }

@@ -6,7 +6,9 @@
 #include "tools/commands/config_mistakes.h"
 #include "tools/report/cache/facts.h"
 #include "train/data/latents.h"
+#include "train/data/normalisation.h"
 #include "train/session.h"
+#include "train/state.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,12 +82,21 @@ static bool is_stale(void *context, const char *directory, char reason[600]) {
     return stale;
 }
 
+/* As the caches of the run were made: by what its autoencoder tells. Nothing is measured or written here. */
+static ups_status normalise(const ups_session *session, ups_error *error) {
+    char *model = ups_run_model_path(session->config, UPS_STAGE_AUTOENCODER);
+    ups_status status = model ? ups_tasks_normalise_by_model(session->tasks, model, error)
+                              : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    free(model);
+    return status;
+}
+
 static ups_status open_run(const char *config, const char *const *overrides, size_t count, run *r, ups_error *error) {
     char hex[33];
     UPS_TRY(ups_session_open(config, overrides, count, false, &r->session, error));
     ups_status status =
         ups_run_autoencoder_hash(r->session.config, hex, error); /* without it nothing is known to be stale */
-    if (status == UPS_OK) status = ups_tasks_normalise(r->session.config, r->session.tasks, error);
+    if (status == UPS_OK) status = normalise(&r->session, error);
     if (status == UPS_OK && !(r->cache = ups_run_cache_directory(r->session.config))) {
         status = ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     }
@@ -193,6 +204,8 @@ int ups_cmd_cache_prune(int argc, char **argv) {
     }
     if (arguments.stop) return ups_arguments_end(&arguments);
     if (dry && wanted.yes) return ups_command_usage_error(&arguments, "--dry-run and --yes exclude each other");
+    if (arguments.override_count > 0 && !wanted.config)
+        return ups_command_usage_error(&arguments, "--set is of a configuration: --config was expected with it");
     if (arguments.operand_count == 0 && !wanted.config)
         return ups_command_usage_error(&arguments, "a directory was expected, or --config CONFIG");
     ups_error error;

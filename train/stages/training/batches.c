@@ -117,7 +117,7 @@ typedef struct validated {
 static ups_status validate_batch(ups_stage_training *t, const ups_batch *batch, int64_t index, ups_error *error) {
     ups_stage_draw draw = {.step = INT64_MAX - 1, .item = index, .progress = 1};
     ups_step_run_options run = {0};
-    ups_stage_graph *graph = graph_for(t, batch, t->validation.task_of, t->masks[0], &draw, false);
+    ups_stage_graph *graph = graph_for(t, batch, t->validation.task_of, t->validated_losses, &draw, false);
     UPS_TRY(run_batch(t, graph, batch, &t->validation, &draw, &run, ups_update_memory(t->validated), error));
     return finish_upload(t, error);
 }

@@ -41,6 +41,18 @@ static ups_status find_masks(ups_stage_training *t, ups_error *error) {
     return UPS_OK;
 }
 
+static int count_losses(unsigned mask) {
+    return __builtin_popcount(mask & ((1u << UPS_STAGE_PART_SHIFT) - 1));
+}
+
+/* From the first step on losses that begin later count, too: else the best weights would be chosen without them. */
+static unsigned choose_validated(const ups_stage_training *t) {
+    unsigned most = t->masks[0];
+    for (int i = 1; i < t->mask_count; i++)
+        if (count_losses(t->masks[i]) > count_losses(most)) most = t->masks[i];
+    return most;
+}
+
 /* Inputs by which losses that warm up are multiplied. */
 static void add_ramps(const ups_stage_training *t, ups_stage_graph *made) {
     const char *const *names = ups_run_loss_names(t->stage->stage);
@@ -120,6 +132,7 @@ ups_status ups_stage_training_begin(ups_stage_training *t, const ups_stage_descr
     }
     UPS_TRY(ups_networks_check(t->config, t->tasks, error));
     UPS_TRY(find_masks(t, error));
+    t->validated_losses = choose_validated(t);
     t->parameters = ups_parameters_create();
     int variants = 0;
     for (int task = 0; task < t->tasks->count; task++) variants += ups_stage_training_variants(t, task);
