@@ -21,7 +21,21 @@ unsigned ups_stage_training_losses_due(const ups_stage_training *t, int64_t step
     return losses | (staged ? (unsigned)stage->part(stage->context, step) << UPS_STAGE_PART_SHIFT : 0);
 }
 
-/* The sets that occur, each with the parts that it may fall into. */
+static ups_status add_mask(ups_stage_training *t, unsigned mask, ups_error *error) {
+    for (int i = 0; i < t->mask_count; i++)
+        if (t->masks[i] == mask) return UPS_OK;
+    if (t->mask_count == UPS_MAX_LOSS_SETS)
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "%s: more than %d sets of losses and lengths of rollouts, each of which takes a graph; "
+                        "give losses the same `every` and `from`, or shorten rollout_curriculum",
+                        ups_stage_name(t->stage->stage), UPS_MAX_LOSS_SETS);
+    t->masks[t->mask_count++] = mask;
+    return UPS_OK;
+}
+
+/* The sets that occur, each with the parts that it may fall into, and all losses together, in the first part, which is
+ * what is validated: from the first step on, and however many steps there are, so that those which begin later have
+ * their say in which weights are the best. */
 static ups_status find_masks(ups_stage_training *t, ups_error *error) {
     const ups_stage_description *stage = t->stage;
     const int64_t steps = stage->training->steps;
@@ -29,28 +43,12 @@ static ups_status find_masks(ups_stage_training *t, ups_error *error) {
     const int found = ups_losses_masks(stage->training->losses, steps > 0 ? steps : 1, sets);
     for (int i = 0; i < found && i < UPS_MAX_LOSS_SETS; i++) {
         const int parts = stage->part && sets[i] & stage->staged_losses ? stage->parts : 1;
-        for (int part = 0; part < parts; part++) {
-            if (t->mask_count == UPS_MAX_LOSS_SETS)
-                return ups_fail(error, UPS_ERR_CONFIG,
-                                "%s: more than %d sets of losses and lengths of rollouts, each of which takes a graph; "
-                                "give losses the same `every` and `from`, or shorten rollout_curriculum",
-                                ups_stage_name(stage->stage), UPS_MAX_LOSS_SETS);
-            t->masks[t->mask_count++] = sets[i] | (unsigned)part << UPS_STAGE_PART_SHIFT;
-        }
+        for (int part = 0; part < parts; part++)
+            UPS_TRY(add_mask(t, sets[i] | (unsigned)part << UPS_STAGE_PART_SHIFT, error));
     }
-    return UPS_OK;
-}
-
-static int count_losses(unsigned mask) {
-    return __builtin_popcount(mask & ((1u << UPS_STAGE_PART_SHIFT) - 1));
-}
-
-/* From the first step on losses that begin later count, too: else the best weights would be chosen without them. */
-static unsigned choose_validated(const ups_stage_training *t) {
-    unsigned most = t->masks[0];
-    for (int i = 1; i < t->mask_count; i++)
-        if (count_losses(t->masks[i]) > count_losses(most)) most = t->masks[i];
-    return most;
+    for (int i = 0; i < UPS_MAX_LOSSES; i++)
+        if (stage->training->losses[i].weight > 0) t->validated_losses |= 1u << i;
+    return add_mask(t, t->validated_losses, error);
 }
 
 /* Inputs by which losses that warm up are multiplied. */
@@ -132,7 +130,6 @@ ups_status ups_stage_training_begin(ups_stage_training *t, const ups_stage_descr
     }
     UPS_TRY(ups_networks_check(t->config, t->tasks, error));
     UPS_TRY(find_masks(t, error));
-    t->validated_losses = choose_validated(t);
     t->parameters = ups_parameters_create();
     int variants = 0;
     for (int task = 0; task < t->tasks->count; task++) variants += ups_stage_training_variants(t, task);

@@ -23,9 +23,9 @@ typedef struct ups_stage_training {
     const ups_run_config *config;
     const ups_tasks *tasks;
     int64_t batch;
-    unsigned masks[UPS_MAX_LOSS_SETS]; /* as ups_stage_graph.losses; in the order in which they first occur */
+    unsigned masks[UPS_MAX_LOSS_SETS]; /* as ups_stage_graph.losses: what steps take, and what validations take */
     int mask_count;
-    unsigned validated_losses; /* the one of them that validations take: the first with the most losses */
+    unsigned validated_losses; /* the latter: all */
     ups_parameters *parameters;
     ups_stage_graph *graphs;
     int graph_count;
@@ -98,7 +98,7 @@ void ups_stage_training_tell_profile(const ups_stage_training *t, double seconds
 /* ---- batches.c: the first four are what the loop asks of a stage (loop.h), `context` a training ------------------ */
 
 ups_status ups_stage_training_micro_batch(void *context, const ups_micro_batch *micro, ups_error *error);
-/* The objective of all losses that the stage comes to, on fixed windows of the validation split. */
+/* The objective of all losses, on fixed windows of the validation split. */
 ups_status ups_stage_training_validate(void *context, ups_loss_sums *sums, ups_error *error);
 /* Which of the sets of losses that occur a step takes. */
 int ups_stage_training_loss_set_due(void *context, int64_t step);
