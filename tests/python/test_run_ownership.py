@@ -129,11 +129,12 @@ def test_what_stays_was_trained_on_the_same_data(runs):
         one_sentence(runs.run("train", folder, *way, *elsewhere), "advection: its files have other contents since the run began")
         assert tree(folder) == before
     shutil.copy(os.path.join(other, "advection.h5"), os.path.join(data, "advection.h5"))
-    one_sentence(runs.run("train", folder, "--extend", "--set", "operator.steps=70"), "advection: its files have other contents since the run began")
-    assert tree(folder) == before
+    said = runs.must("train", folder, "--extend", "--set", "operator.steps=70", "-q").stderr
+    assert "task advection: its files have other contents since the run began; what was trained then stays" in said
+    said = runs.must("train", folder, "--resume", "-q").stderr
+    assert "since the run began" not in said, "told once"
     said = runs.must("train", folder, "--restart", "-q").stderr
     assert "its files have other contents since its normalisation was measured; it is measured anew" in said
-    runs.must("train", folder, "--extend", "--set", "operator.steps=70", "-q")
 
 
 def test_a_run_without_its_configuration_is_not_taken_for_a_new_one(runs, trained):

@@ -420,7 +420,8 @@ static const json_t *data_of(const json_t *kept, const ups_task *task) {
     return data ? data : json_object_get(entry, "origin");
 }
 
-static ups_status check_data(const ups_run_config *config, const ups_task *task, const json_t *kept, ups_error *error) {
+static ups_status check_data(const ups_run_config *config, const ups_task *task, const json_t *kept, bool refuse,
+                             ups_error *error) {
     const json_t *before = data_of(kept, task);
     json_t *origin = NULL;
     char difference[100];
@@ -428,12 +429,21 @@ static ups_status check_data(const ups_run_config *config, const ups_task *task,
     UPS_TRY(describe_origin(config, task, &origin, error));
     find_difference(before, origin, difference, sizeof difference);
     json_decref(origin);
-    if (!difference[0]) return UPS_OK;
-    return ups_fail(
-        error, UPS_ERR_STALE,
-        "task %s: %s since the run began, below data.root: %s; point data.root at those it began with, or make a "
-        "new run for these (--fork DIR)",
-        task->name, difference, config->data.root);
+    if (difference[0] && refuse) {
+        return ups_fail(
+            error, UPS_ERR_STALE,
+            "task %s: %s since the run began, below data.root: %s; point data.root at those it began with, or make a "
+            "new run for these (--fork DIR)",
+            task->name, difference, config->data.root);
+    }
+    if (difference[0]) {
+        ups_log(
+            UPS_LOG_WARNING,
+            "task %s: %s since the run began; what was trained then stays, and the rest is trained on what is there "
+            "now (--restart trains all of it anew)",
+            task->name, difference);
+    }
+    return UPS_OK;
 }
 
 /* Adds it to `kept` unless it is there. */
@@ -470,12 +480,12 @@ static ups_status publish_kept(const ups_run_config *config, const char *path, c
     return ups_json_publish(path, record, error);
 }
 
-ups_status ups_tasks_check_data(const ups_run_config *config, const ups_tasks *tasks, ups_error *error) {
+ups_status ups_tasks_check_data(const ups_run_config *config, const ups_tasks *tasks, bool refuse, ups_error *error) {
     char *path = ups_run_path(config, "normalisation.json");
     json_t *kept = NULL;
     ups_status status = path ? read_kept(path, &kept, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     for (int i = 0; i < tasks->count && status == UPS_OK; i++)
-        status = check_data(config, &tasks->task[i], kept, error);
+        status = check_data(config, &tasks->task[i], kept, refuse, error);
     json_decref(kept);
     free(path);
     return status;

@@ -20,9 +20,9 @@ ups_status ups_tasks_normalise_as_trained(const ups_run_config *config, ups_task
 /* The same where the model has to tell all of them, and there are no files. */
 ups_status ups_tasks_normalise_by_model(ups_tasks *tasks, const char *model, ups_error *error);
 
-/* UPS_ERR_STALE when a task's files have other contents than those that the run has been trained on, as far as its
- * normalisation.json tells. */
-ups_status ups_tasks_check_data(const ups_run_config *config, const ups_tasks *tasks, ups_error *error);
+/* Where a task's files have other contents than those that the run has been trained on, as far as its
+ * normalisation.json tells: UPS_ERR_STALE with `refuse`, else a warning. */
+ups_status ups_tasks_check_data(const ups_run_config *config, const ups_tasks *tasks, bool refuse, ups_error *error);
 
 /* Writes down there what the run is trained on from now on, for tasks whose statistics were not measured on it: they
  * came with a model, say. */

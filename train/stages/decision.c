@@ -352,8 +352,7 @@ static bool begins_as_run(const ups_train_decision *d) {
     return !begins_otherwise(d) && (!d->request->afresh || d->own->model.from[0]);
 }
 
-/* Whether the data lie elsewhere now, and may be others. */
-static bool moves_data(const ups_train_decision *d) {
+bool ups_train_moves_data(const ups_train_decision *d) {
     for (size_t i = 0; i < d->differences.count; i++)
         if (d->differences.list[i].key && strcmp(d->differences.list[i].key, "data.root") == 0) return true;
     return false;
@@ -384,7 +383,8 @@ static ups_status fork_run(ups_train_decision *d, ups_error *error) {
                          .cache_directory = d->config->cache.directory,
                          .state = d->progress.state,
                          .given = begins_as_run(d) ? ~0u : ~again,
-                         .cache = same_cache && !moves_data(d) && d->progress.built & ~again & bit(UPS_STAGE_CACHE)};
+                         .cache = same_cache && !ups_train_moves_data(d) &&
+                                  d->progress.built & ~again & bit(UPS_STAGE_CACHE)};
     for (int s = 0; s < UPS_STAGE_COUNT; s++) {
         if (again & 1u << s) seed.state.stage[s] = (ups_stage_state){0};
         if (!(d->progress.begun & 1u << s)) continue;

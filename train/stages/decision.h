@@ -49,6 +49,9 @@ typedef struct ups_train_decision {
 ups_status ups_train_decide(ups_train_decision *decision, ups_error *error);
 void ups_train_decision_free(ups_train_decision *decision);
 
+/* Whether the data lie elsewhere now, and may be others. */
+bool ups_train_moves_data(const ups_train_decision *decision);
+
 /* RUN/next, with all of the run that stays, and without what an earlier one left of its cache in `next_cache`. */
 ups_status ups_train_seed_next(const ups_train_decision *decision, const char *next, const char *next_cache,
                                ups_error *error);

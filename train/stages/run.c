@@ -131,7 +131,8 @@ static ups_status run_stages(stages_run *r, ups_error *error) {
         r->training |= 1u << config->stages[i];
         UPS_TRY(ups_stage_check_ranks(config, config->stages[i], ups_comm_size(r->session->comm), error));
     }
-    if (r->training && r->wanted->same_data) UPS_TRY(ups_tasks_check_data(config, r->session->tasks, error));
+    if (r->training && r->wanted->keeps_trained)
+        UPS_TRY(ups_tasks_check_data(config, r->session->tasks, r->wanted->moves_data, error));
     UPS_TRY(ups_run_take_given(config, r->session->tasks, r->training, r->wanted->resume, error));
     UPS_TRY(ups_session_normalise_as_trained(r->session, r->training, error));
     if (r->training) UPS_TRY(ups_tasks_record_data(config, r->session->tasks, error));

@@ -10,7 +10,8 @@ typedef struct ups_stages_wanted {
     unsigned only;         /* a mask; 0: all */
     bool resume;           /* from the checkpoint of a stage that was stopped */
     bool profile;          /* as ups_stage_request */
-    bool same_data;        /* what was trained stays, or goes on: other data than it was trained on are refused */
+    bool keeps_trained;    /* something that was trained stays, or goes on: of other data a warning tells */
+    bool moves_data;       /* data.root is another one: these are refused then, since they are hardly meant */
     const char *output;    /* what config.yaml says of where the run lies: config->output, but for RUN/next */
     const char *directory; /* the same of cache.directory */
 } ups_stages_wanted;

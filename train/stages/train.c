@@ -48,8 +48,11 @@ static bool came_to_nothing(const ups_train_decision *d, const ups_run_config *m
 static ups_status train_in_place(ups_train_decision *d, ups_error *error) {
     ups_session session;
     ups_run_lock *lock = NULL;
-    ups_stages_wanted wanted = {
-        .stage = d->request->stage, .resume = d->resume, .profile = d->request->profile, .same_data = keeps_trained(d)};
+    ups_stages_wanted wanted = {.stage = d->request->stage,
+                                .resume = d->resume,
+                                .profile = d->request->profile,
+                                .keeps_trained = keeps_trained(d),
+                                .moves_data = ups_train_moves_data(d)};
     ups_run_config *config = d->config;
     if (d->given == config) d->given = NULL;
     d->config = NULL;
@@ -98,7 +101,8 @@ static ups_status train_staged(ups_train_decision *d, ups_error *error) {
                                     .only = d->redo,
                                     .resume = true,
                                     .profile = d->request->profile,
-                                    .same_data = keeps_trained(d),
+                                    .keeps_trained = keeps_trained(d),
+                                    .moves_data = ups_train_moves_data(d),
                                     .output = output,
                                     .directory = told};
         status = ups_session_begin(&staged, false, &session, error);
