@@ -57,7 +57,7 @@ MUON = SAME.replace("kind: adamw, ", "kind: muon, ").replace("ema_decay: 0,", "e
 CELLS = shared(GRID).replace("  operator: {{", "  operator: {{task_specific: [mixing, mlp], ").replace("seed: 3", "seed: 3\nranks: {{reproducible: true}}").replace("warmup_steps: 4", "warmup_steps: 4, schedule: wsd")
 # Losses are scaled, steps whose gradients overflow are skipped, validations end a stage early.
 HALF = (SAME.replace("precision: f32", "precision: fp16").replace("warmup_steps: 4", "warmup_steps: 4, schedule: plateau, plateau_patience: 1")
-        .replace("rollout_steps: 3", "rollout_steps: 3\n  patience: 2\n  min_delta: 0.3"))
+        .replace("rollout_steps: 3", "rollout_steps: 3\n  patience: 2\n  min_delta: 100"))
 TEXTS = {"adamw": SAME, "muon": MUON, "grid": CELLS, "fp16": HALF}
 
 
