@@ -14,9 +14,9 @@ typedef struct ups_session {
     ups_comm *comm;   /* the processes that train together; borrowed; NULL: this one alone */
 } ups_session;
 
-/* What is wrong with the configuration for any stage is found here, before the first one runs. `normalise`: with the
- * statistics of the run's trained autoencoder where there is one, else recalled or measured; plans need none. On
- * failure everything is released. */
+/* What is wrong with the configuration for all stages alike is found here, what is for one by ups_stages_check.
+ * `normalise`: with the statistics of the run's trained autoencoder where there is one, else recalled or measured;
+ * plans need none. On failure everything is released. */
 ups_status ups_session_open(const char *config_path, const char *const *overrides, size_t override_count,
                             bool normalise, ups_session *session, ups_error *error);
 /* The same for a plan: nothing is normalised. `card_memory` > 0: for an absent card of so many bytes, on a device that

@@ -308,10 +308,43 @@ def test_a_loss_lowers_what_it_is_for(runs, task, loss, heavy, options):
     ("line", ["operator.losses.relative.weight=0", "operator.losses.conservation.weight=1"], ["operator.losses", "against the data"]),
     ("line", [f"operator.losses.{loss}.{key}" for every, loss in ((2, "rollout"), (3, "decoded"), (5, "rollout_decoded"), (7, "spectral"), (11, "conservation"))
               for key in ("weight=1", f"every={every}")], ["operator.losses", "16 sets"]),
+    ("line", ["tasks[0].bundle=20"], ["task line: trajectories of 5 frames", "lower tasks\\[\\].bundle"]),
+    ("line", ["model.operator.history=4", "model.operator.bundle=2"], ["task line: trajectories of 5 frames", "a window of 4 \\+ 2"]),
+    ("flow", ["operator.losses.conservation.weight=1", "operator.losses.conservation.fields=[vx]"], ["conservation.fields", "did you mean 'Vx'"]),
+    ("flow", ["operator.augment=symmetries", "tasks[0].symmetries=false"], ["operator.augment: symmetries", "flow: its `symmetries` are false"]),
 ])
 def test_what_cannot_be_is_refused_before_anything_runs(runs, task, options, words):
-    path = config(runs, runs.fresh(), task, "", steps=1000)
-    one_sentence(runs.run("train", path, "--stage", "operator", *(word for option in options for word in ("--set", option))), *words)
+    """By the first of all stages, by a plan, and by who looks for mistakes."""
+    name = runs.fresh()
+    path = config(runs, name, task, "", steps=1000)
+    for command in (["train", path], ["train", path, "--stage", "operator"], ["train", path, "--plan"], ["train", path, "--for", "1h"], ["config", "check", path]):
+        one_sentence(runs.run(*command, *(word for option in options for word in ("--set", option))), *words)
+        assert not Path(runs.path(name)).exists()
+
+
+def test_a_mistake_that_tasks_show_stands_where_its_key_does(runs):
+    def said(path, *sets):
+        return json.loads(runs.run("config", "check", path, "--json", *(word for item in sets for word in ("--set", item))).stdout)["error"]["mistakes"]
+
+    path = config(runs, runs.fresh(), "flow", "    conservation: {weight: 1, fields: [vx]}\n", steps=1000)
+    line = Path(path).read_text().splitlines().index("    conservation: {weight: 1, fields: [vx]}") + 1
+    (mistake,) = said(path)
+    assert (mistake["key"], mistake["line"]) == ("operator.losses.conservation.fields", line)
+    assert mistake["message"] == f"{path}:{line}: operator.losses.conservation.fields: no task has a field 'vx'; did you mean 'Vx'?"
+    right = "operator.losses.conservation.fields=[Vx]"
+    for key, value in (("tasks[0].bundle", 20), ("model.operator.history", 16), ("tasks[0].strides", "[1, 50]")):
+        (mistake,) = said(path, right, f"{key}={value}")
+        assert mistake["key"] == key and mistake["message"].startswith(f"--set {key}={value}: {key}: task flow: ")
+
+
+def test_a_fork_that_cannot_train_on_its_data_leaves_nothing(runs):
+    run, fork = runs.fresh(), runs.fresh()
+    path = config(runs, run, "line", "", steps=2, log_every=1)
+    runs.must("train", path)
+    wrong = ("train", path, "--fork", runs.path(fork), "--set")
+    one_sentence(runs.run(*wrong, "tasks[0].bundle=20"), "lower tasks\\[\\].bundle")
+    assert not Path(runs.path(fork)).exists()
+    runs.must(*wrong, "operator.steps=3")
 
 
 def test_tasks_whose_windows_cannot_be_shifted_are_told_of(runs):

@@ -5,11 +5,14 @@
 #include "train/config/paths.h"
 #include "train/data/tasks.h"
 #include "train/networks.h"
+#include "train/stages/stage.h"
 #include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+
+enum { LONGEST_KEY = 160 };
 
 /* Whether a word of the sentence is a path that the pattern stands for. */
 static bool names_one_of(const char *sentence, const char *pattern) {
@@ -56,13 +59,80 @@ static const char *part_in(const ups_task_config *task, const ups_error *error) 
     return NULL;
 }
 
-/* What the files of each task say against it, where its key stands, or the file; else what its network does. */
+typedef struct asked_key {
+    const char *word;
+    bool found;
+} asked_key;
+
+static void compare_key(void *context, const char *path, const char *expected, const ups_config_key *key) {
+    asked_key *asked = context;
+    (void)expected, (void)key;
+    asked->found = asked->found || strcmp(path, asked->word) == 0;
+}
+
+/* Whether a word is a key within a section: "evaluation.given", "tasks[].bundle". */
+static bool is_key(const char *word) {
+    asked_key asked = {.word = word};
+    if (strchr(word, '.')) ups_config_each_key(&ups_run_schema, compare_key, &asked);
+    return asked.found;
+}
+
+/* "tasks[1].bundle" of "tasks[].bundle", where a sentence begins with "task NAME: "; any other key as it is. */
+static void name_key(char key[LONGEST_KEY], const char *word, const ups_tasks *tasks, const char *sentence) {
+    static const char task[] = "task ", of_task[] = "tasks[]";
+    snprintf(key, LONGEST_KEY, "%s", word);
+    if (strncmp(word, of_task, sizeof of_task - 1) != 0 || strncmp(sentence, task, sizeof task - 1) != 0) return;
+    for (int t = 0; t < tasks->count; t++) {
+        const size_t length = strlen(tasks->task[t].name);
+        const char *name = sentence + sizeof task - 1;
+        if (strncmp(name, tasks->task[t].name, length) == 0 && name[length] == ':')
+            snprintf(key, LONGEST_KEY, "tasks[%d]%s", t, word + sizeof of_task - 1);
+    }
+}
+
+/* Of the keys that a sentence names, the one that a user has said: on the command's line, else in the file, else the
+ * first. False: it names none. */
+static bool find_key(char key[LONGEST_KEY], const ups_tasks *tasks, const char *sentence,
+                     const ups_config_mistakes *mistakes) {
+    char *words = strdup(sentence), *rest = NULL, named[LONGEST_KEY];
+    int nearest = -1;
+    for (char *word = words ? strtok_r(words, " ,:;()'", &rest) : NULL; word; word = strtok_r(NULL, " ,:;()'", &rest)) {
+        if (!is_key(word)) continue;
+        name_key(named, word, tasks, sentence);
+        const ups_yaml *said = ups_config_mistakes_find(mistakes, named);
+        const int near = !said ? 0 : ups_yaml_is_override(said) ? 2 : 1;
+        if (near > nearest) snprintf(key, LONGEST_KEY, "%s", named);
+        if (near > nearest) nearest = near;
+    }
+    free(words);
+    return nearest >= 0;
+}
+
+/* What a stage says against the tasks, at the key that the sentence begins with or names. */
+static void check_stage(ups_stage stage, const ups_run_config *config, const ups_tasks *tasks,
+                        ups_config_mistakes *mistakes) {
+    ups_error error;
+    char key[LONGEST_KEY];
+    if (ups_stages_check(1u << stage, config, tasks, &error) == UPS_OK) return;
+    const char *said = error.message, *colon = strstr(said, ": ");
+    snprintf(key, sizeof key, "%.*s", colon ? (int)(colon - said) : 0, said);
+    if (is_key(key))
+        said = colon + 2;
+    else if (!find_key(key, tasks, said, mistakes))
+        snprintf(key, sizeof key, "%s", ups_stage_name(stage));
+    ups_config_mistakes_disagree(mistakes, key, NULL, "%s", said);
+}
+
+/* What the files of each task say against it, where its key stands, or the file; else what its network and the stages
+ * do. */
 static void open_data(const ups_run_config *config, ups_config_mistakes *mistakes) {
     ups_tasks *tasks = NULL;
     ups_error error;
     if (ups_tasks_open(config, &tasks, &error) == UPS_OK) {
-        if (ups_networks_check(config, tasks, &error) != UPS_OK)
-            ups_config_mistakes_disagree(mistakes, "model", NULL, "%s", error.message);
+        const bool fits = ups_networks_check(config, tasks, &error) == UPS_OK;
+        if (!fits) ups_config_mistakes_disagree(mistakes, "model", NULL, "%s", error.message);
+        for (unsigned i = 0; i < config->stage_count && fits; i++)
+            check_stage(config->stages[i], config, tasks, mistakes);
         ups_tasks_close(tasks);
         return;
     }

@@ -103,6 +103,10 @@ static ups_status plan_stages(ups_session *session, int stage_alone, bool restar
     ups_stage_request request = {.session = session};
     ups_stages_wanted wanted = {.stage = stage_alone};
     const int ranks = ups_comm_size(session->comm);
+    unsigned planned = 0;
+    for (unsigned i = 0; i < config->stage_count; i++)
+        if (ups_stages_include(&wanted, config, i)) planned |= 1u << config->stages[i];
+    status = ups_stages_check(planned, config, session->tasks, error);
     for (unsigned i = 0; i < config->stage_count && status == UPS_OK; i++) {
         ups_stage stage = config->stages[i];
         if (stage_alone < 0) request.done |= 1u << stage;

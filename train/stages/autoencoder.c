@@ -358,15 +358,15 @@ static void release(autoencoder *a) {
 }
 
 /* A task whose grid cannot be thinned has nothing to learn the correction from. */
-static ups_status check_tasks(const autoencoder *a, ups_error *error) {
-    if (a->config->model.decoder.between == 0) return UPS_OK;
-    for (int t = 0; t < a->tasks->count; t++) {
-        if (ups_networks_can_thin(a->config, &a->tasks->task[t])) continue;
+static ups_status check(const ups_run_config *config, const ups_tasks *tasks, ups_error *error) {
+    if (config->model.decoder.between == 0) return UPS_OK;
+    for (int t = 0; t < tasks->count; t++) {
+        if (ups_networks_can_thin(config, &tasks->task[t])) continue;
         return ups_fail(
             error, UPS_ERR_CONFIG,
             "task %s: no axis of its grid has 16 points or more of which every second can be left out (of "
             "a periodic axis an even number), so that model.decoder.between would learn nothing; leave it 0",
-            a->tasks->task[t].name);
+            tasks->task[t].name);
     }
     return UPS_OK;
 }
@@ -374,8 +374,7 @@ static ups_status check_tasks(const autoencoder *a, ups_error *error) {
 static ups_status plan(const ups_stage_request *request, ups_stage_plan *made, ups_error *error) {
     autoencoder a;
     ups_stage_description stage = describe(&a, request);
-    ups_status status = check_tasks(&a, error);
-    if (status == UPS_OK) status = ups_stage_training_plan(&stage, request, made, error);
+    ups_status status = ups_stage_training_plan(&stage, request, made, error);
     release(&a);
     return status;
 }
@@ -383,8 +382,7 @@ static ups_status plan(const ups_stage_request *request, ups_stage_plan *made, u
 static ups_status run(const ups_stage_request *request, ups_error *error) {
     autoencoder a;
     ups_stage_description stage = describe(&a, request);
-    ups_status status = check_tasks(&a, error);
-    if (status == UPS_OK) status = ups_stage_training_run(&stage, request, error);
+    ups_status status = ups_stage_training_run(&stage, request, error);
     release(&a);
     return status;
 }
@@ -394,4 +392,4 @@ static ups_status accept(const ups_stage_request *request, ups_error *error) {
 }
 
 extern const ups_stage_class ups_stage_autoencoder;
-const ups_stage_class ups_stage_autoencoder = {.plan = plan, .run = run, .accept = accept};
+const ups_stage_class ups_stage_autoencoder = {.check = check, .plan = plan, .run = run, .accept = accept};

@@ -286,7 +286,7 @@ static ups_status check_window(const ups_latent_windows *w, int index, int varia
     const ups_task *task = &w->tasks->task[index];
     const ups_operator_options options = ups_run_operator(w->config, w->tasks, task);
     const int64_t available = frames_at(w, index, variant), stride = ups_latent_windows_stride(w, index, variant);
-    if (w->window[index][variant] <= available) return UPS_OK;
+    if (options.history + options.bundle <= available) return UPS_OK;
     char remedy[80] = ""; /* variant 0 is the task's own stride, which stays */
     if (variant > 0)
         snprintf(remedy, sizeof remedy, "%sleave %lld out of tasks[].strides", available < 2 ? "; " : ", or ",
@@ -297,15 +297,16 @@ static ups_status check_window(const ups_latent_windows *w, int index, int varia
                         (long long)stride, (long long)task->geometry.times, remedy);
     return ups_fail(error, UPS_ERR_CONFIG,
                     "task %s: trajectories of %lld frames (%lld at a stride of %lld) are shorter than a window of "
-                    "%d + %d frames; lower model.operator.history or %s%s",
+                    "%d + %d frames; lower %s or model.operator.history%s",
                     task->name, (long long)task->geometry.times, (long long)available, (long long)stride,
                     options.history, options.bundle,
-                    task->config->bundle > 0 ? "the task's bundle" : "model.operator.bundle", remedy);
+                    task->config->bundle > 0 ? "tasks[].bundle" : "model.operator.bundle", remedy);
 }
 
-ups_status ups_latent_windows_check(const ups_latent_windows *w, ups_error *error) {
-    for (int t = 0; t < w->tasks->count; t++) {
-        for (int v = 0; v < ups_latent_windows_variants(w, t); v++) UPS_TRY(check_window(w, t, v, error));
+ups_status ups_latent_windows_check(const ups_run_config *config, const ups_tasks *tasks, ups_error *error) {
+    const ups_latent_windows w = {.config = config, .tasks = tasks};
+    for (int t = 0; t < tasks->count; t++) {
+        for (int v = 0; v < ups_latent_windows_variants(&w, t); v++) UPS_TRY(check_window(&w, t, v, error));
     }
     return UPS_OK;
 }

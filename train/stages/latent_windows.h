@@ -51,8 +51,8 @@ typedef struct ups_latent_windows {
  * within a batch. Ended with `_release`. */
 bool ups_latent_windows_begin(ups_latent_windows *windows);
 void ups_latent_windows_release(ups_latent_windows *windows);
-/* Trajectories are as long as windows: UPS_ERR_CONFIG. */
-ups_status ups_latent_windows_check(const ups_latent_windows *windows, ups_error *error);
+/* Trajectories of opened tasks are as long as windows of one application: UPS_ERR_CONFIG. */
+ups_status ups_latent_windows_check(const ups_run_config *config, const ups_tasks *tasks, ups_error *error);
 /* Says in one sentence what is encoded on the fly, if anything. */
 void ups_latent_windows_say(const ups_latent_windows *windows, ups_stage stage);
 

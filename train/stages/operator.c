@@ -295,18 +295,17 @@ static void release(operator_stage *o) {
 }
 
 /* What can only be held against the tasks. */
-static ups_status check_training(const operator_stage *o, ups_error *error) {
-    UPS_TRY(ups_latent_windows_check(&o->windows, error));
-    UPS_TRY(ups_windows_check(o->config, o->tasks, error));
-    UPS_TRY(ups_symmetries_check(o->config, o->tasks, error));
-    return ups_field_losses_check(o->config, o->tasks, error);
+static ups_status check(const ups_run_config *config, const ups_tasks *tasks, ups_error *error) {
+    UPS_TRY(ups_latent_windows_check(config, tasks, error));
+    UPS_TRY(ups_windows_check(config, tasks, error));
+    UPS_TRY(ups_symmetries_check(config, tasks, error));
+    return ups_field_losses_check(config, tasks, error);
 }
 
 static ups_status plan(const ups_stage_request *request, ups_stage_plan *made, ups_error *error) {
     operator_stage o;
     ups_stage_description stage = describe(&o, request);
-    ups_status status = check_training(&o, error);
-    if (status == UPS_OK) status = ups_stage_training_plan(&stage, request, made, error);
+    ups_status status = ups_stage_training_plan(&stage, request, made, error);
     release(&o);
     return status;
 }
@@ -318,8 +317,8 @@ static ups_status run(const ups_stage_request *request, ups_error *error) {
     ups_latent_windows_say(&o.windows, UPS_STAGE_OPERATOR);
     ups_windows_say(o.config, o.tasks);
     ups_symmetries_say(o.config, o.tasks);
-    ups_status status = check_training(&o, error);
-    if (status == UPS_OK && (ups_field_losses_wanted(o.config) || o.config->op.augment == UPS_AUGMENT_SYMMETRIES))
+    ups_status status = UPS_OK;
+    if (ups_field_losses_wanted(o.config) || o.config->op.augment == UPS_AUGMENT_SYMMETRIES)
         status = ups_field_maps_load(o.config, o.tasks, &o.fields, error);
     if (status == UPS_OK) status = ups_stage_training_run(&stage, request, error);
     release(&o);
@@ -327,4 +326,5 @@ static ups_status run(const ups_stage_request *request, ups_error *error) {
 }
 
 extern const ups_stage_class ups_stage_operator;
-const ups_stage_class ups_stage_operator = {.depends_on = 1u << UPS_STAGE_AUTOENCODER, .plan = plan, .run = run};
+const ups_stage_class ups_stage_operator = {
+    .depends_on = 1u << UPS_STAGE_AUTOENCODER, .check = check, .plan = plan, .run = run};

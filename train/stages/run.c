@@ -131,6 +131,7 @@ static ups_status run_stages(stages_run *r, ups_error *error) {
         r->training |= 1u << config->stages[i];
         UPS_TRY(ups_stage_check_ranks(config, config->stages[i], ups_comm_size(r->session->comm), error));
     }
+    UPS_TRY(ups_stages_check(r->training, config, r->session->tasks, error));
     if (r->training && r->wanted->keeps_trained)
         UPS_TRY(ups_tasks_check_data(config, r->session->tasks, r->wanted->moves_data, error));
     UPS_TRY(ups_run_take_given(config, r->session->tasks, r->training, r->wanted->resume, error));

@@ -43,6 +43,9 @@ typedef struct ups_stage_plan {
 typedef struct ups_stage_class {
     unsigned depends_on; /* a mask: where one of these stages is trained again, this one is done again */
     bool apart; /* processes that run it together do not meet before its end: one of them may be stopped alone */
+    /* What the configuration asks of the stage and the opened tasks, which need no normalisation, cannot give. Called
+     * before any stage runs. UPS_ERR_CONFIG names the key or the task, and what would be right. May be NULL. */
+    ups_status (*check)(const ups_run_config *config, const ups_tasks *tasks, ups_error *error);
     /* Memory, known before it runs. NULL: the stage finds out as it runs. */
     ups_status (*plan)(const ups_stage_request *request, ups_stage_plan *plan, ups_error *error);
     /* To the end. UPS_ERR_CANCELLED leaves what the same command goes on from. */
@@ -55,6 +58,9 @@ typedef struct ups_stage_class {
 } ups_stage_class;
 
 extern const ups_stage_class *const ups_stages[UPS_STAGE_COUNT]; /* in the order in which they can run */
+
+/* Checks the stages of a mask, in their order, up to the first that fails. */
+ups_status ups_stages_check(unsigned stages, const ups_run_config *config, const ups_tasks *tasks, ups_error *error);
 
 /* Computes the plan for the batch size it is given. */
 typedef ups_status (*ups_stage_measure)(void *context, int64_t batch_size, ups_stage_plan *plan, ups_error *error);

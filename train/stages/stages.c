@@ -8,3 +8,10 @@ const ups_stage_class *const ups_stages[UPS_STAGE_COUNT] = {
     [UPS_STAGE_CACHE] = &ups_stage_cache,
     [UPS_STAGE_OPERATOR] = &ups_stage_operator,
 };
+
+ups_status ups_stages_check(unsigned stages, const ups_run_config *config, const ups_tasks *tasks, ups_error *error) {
+    for (int s = 0; s < UPS_STAGE_COUNT; s++) {
+        if (stages & 1u << s && ups_stages[s]->check) UPS_TRY(ups_stages[s]->check(config, tasks, error));
+    }
+    return UPS_OK;
+}

@@ -67,7 +67,8 @@ static ups_status train_in_place(ups_train_decision *d, ups_error *error) {
     if (status == UPS_OK && !d->request->fork) status = check_unchanged(d, wanted.output, error);
     if (status == UPS_OK) status = ups_stages_run(&session, &wanted, error);
     ups_error after;
-    bool unfit = d->request->fork && status == UPS_ERR_FORMAT; /* the weights that it was to begin with */
+    /* the weights that it was to begin with, or what it was to do with the data */
+    bool unfit = d->request->fork && (status == UPS_ERR_FORMAT || status == UPS_ERR_CONFIG);
     if (unfit && came_to_nothing(d, session.config, status)) ups_remove_tree_at_once(wanted.output, &after);
     ups_run_lock_release(lock);
     d->report->config = session.config;

@@ -134,7 +134,8 @@ static int run_check(int argc, char **argv) {
         options,
         2,
         "Every path is looked at, too: data.root and the tasks' files have to be there, output and cache.directory to\n"
-        "be folders or such as can be made. Where all that is right, data are opened as `ups train` opens them.\n"
+        "be folders or such as can be made. Where all that is right, data are opened as `ups train` opens them, and\n"
+        "held against what the stages are to do with them.\n"
         "A configuration for another machine is checked with --without-paths.\n"
         "\nExample:\n  ups config check configs/*.yaml --without-paths\n"};
     ups_arguments arguments;
