@@ -310,6 +310,7 @@ def test_a_loss_lowers_what_it_is_for(runs, task, loss, heavy, options):
               for key in ("weight=1", f"every={every}")], ["operator.losses", "16 sets"]),
     ("line", ["tasks[0].bundle=20"], ["task line: trajectories of 5 frames", "lower tasks\\[\\].bundle"]),
     ("line", ["model.operator.history=4", "model.operator.bundle=2"], ["task line: trajectories of 5 frames", "a window of 4 \\+ 2"]),
+    ("line", ["evaluation.given=5"], ["task line: evaluation.given is 5", "at most 4 can be given"]),
     ("flow", ["operator.losses.conservation.weight=1", "operator.losses.conservation.fields=[vx]"], ["conservation.fields", "did you mean 'Vx'"]),
     ("flow", ["operator.augment=symmetries", "tasks[0].symmetries=false"], ["operator.augment: symmetries", "flow: its `symmetries` are false"]),
 ])
@@ -332,7 +333,7 @@ def test_a_mistake_that_tasks_show_stands_where_its_key_does(runs):
     assert (mistake["key"], mistake["line"]) == ("operator.losses.conservation.fields", line)
     assert mistake["message"] == f"{path}:{line}: operator.losses.conservation.fields: no task has a field 'vx'; did you mean 'Vx'?"
     right = "operator.losses.conservation.fields=[Vx]"
-    for key, value in (("tasks[0].bundle", 20), ("model.operator.history", 16), ("tasks[0].strides", "[1, 50]")):
+    for key, value in (("tasks[0].bundle", 20), ("model.operator.history", 16), ("evaluation.given", 400), ("tasks[0].strides", "[1, 50]")):
         (mistake,) = said(path, right, f"{key}={value}")
         assert mistake["key"] == key and mistake["message"].startswith(f"--set {key}={value}: {key}: task flow: ")
 

@@ -7,6 +7,7 @@
  * device. */
 #include "base/log.h"
 #include "train/data/origin.h"
+#include "train/evaluation/evaluate.h"
 #include "train/networks.h"
 #include "train/objectives/field_losses.h"
 #include "train/objectives/semigroup.h"
@@ -294,12 +295,13 @@ static void release(operator_stage *o) {
     ups_field_maps_free(o->fields);
 }
 
-/* What can only be held against the tasks. */
+/* The operator that is trained is one that can be evaluated. */
 static ups_status check(const ups_run_config *config, const ups_tasks *tasks, ups_error *error) {
     UPS_TRY(ups_latent_windows_check(config, tasks, error));
     UPS_TRY(ups_windows_check(config, tasks, error));
     UPS_TRY(ups_symmetries_check(config, tasks, error));
-    return ups_field_losses_check(config, tasks, error);
+    UPS_TRY(ups_field_losses_check(config, tasks, error));
+    return ups_evaluation_check(config, tasks, error);
 }
 
 static ups_status plan(const ups_stage_request *request, ups_stage_plan *made, ups_error *error) {
