@@ -299,6 +299,8 @@ def test_a_loss_lowers_what_it_is_for(runs, task, loss, heavy, options):
     ("line", ["operator.augment=symmetries", "model.tokens=8", "model.dim=8", "model.operator.core=stack"], ["operator.augment", "tokens: grid"]),
     ("line", ["operator.augment=symmetries", "model.bound=3"], ["operator.augment", "model.bound: 0"]),
     ("flow", ["operator.augment=symmetries", "operator.vectors=[Vx]"], ["operator.augment", "flow", "operator.vectors"]),
+    ("flow", ["operator.augment=symmetries", "operator.vectors=[vx, vy]"], ["operator.vectors: no task has a field 'vx'; did you mean 'Vx'?"]),
+    ("flow", ["operator.augment=symmetries", "operator.vectors=[Vx, Vy, Vz]"], ["operator.vectors: no task has a field 'Vz'"]),
     ("line", ["operator.losses.semigroup.weight=1", "model.operator.condition=false"], ["operator.losses.semigroup", "condition: true"]),
     ("line", ["operator.losses.relative.weight=0", "operator.losses.semigroup.weight=1"], ["operator.losses", "against the data"]),
     ("line", ["operator.losses.positivity.weight=1"], ["operator.losses.positivity", "fields"]),
@@ -361,6 +363,8 @@ def test_what_symmetries_take_fields_for_is_told(runs):
     told = runs.must("train", path, "--set", "operator.augment=symmetries", "--set", "operator.accumulation=2").stderr
     assert "windows of flow are seen by 8 symmetries of their grid: scalars density, pressure; vector (Vx, Vy)" in told
     assert "windows of diffreact are seen as they are, not by symmetries: its last patch reaches beyond the grid" in told
+    own = runs.must("train", runs.path("seen"), "--restart", "--set", "operator.vectors=[Vx, Vy]").stderr
+    assert "seen by 8 symmetries of their grid: scalars density, pressure; vector (Vx, Vy)" in own
     runs.must("train", runs.path("seen"), "--fork", runs.path("unseen"), "--set", "operator.augment=none")
     seen, unseen = (load_file(runs.path(run, "operator.safetensors")) for run in ("seen", "unseen"))
     assert any(not np.array_equal(seen[name], unseen[name]) for name in seen)

@@ -30,10 +30,10 @@ typedef enum speciality { NOTHING, ENDS_DIFFER, ONE_COMPONENT_IS_SMALL } special
 
 static void make_domain(domain *d, int dims, const int64_t *grid, const int64_t *patch, int channels,
                         const char *const *names) {
-    static char *vectors[] = {"Vx", "Vy", "Vz"};
+    static char *vectors[] = {"Vx", "Vy", "Vz", "force_x", "force_y", "force_z"}; /* where none are given */
     *d = (domain){.named = {.name = "flow", .symmetries = true}};
     d->config.op.augment = UPS_AUGMENT_SYMMETRIES;
-    d->config.op.vectors = (ups_field_names){vectors, 3};
+    d->config.op.vectors = (ups_field_names){vectors, 6};
     d->source = (ups_source){.channels = channels, .channel_names = names};
     d->task = (ups_task){.config = &d->named, .name = "flow", .source = &d->source, .statistics = d->statistics};
     d->task.geometry = (ups_sample){.channels = channels, .dims = dims, .grid = {1, 1, 1}};
@@ -175,7 +175,7 @@ CLAIM(what_cannot_be_moved_is_said) {
     static const char *const names[] = {"Vx", "density"};
     domain d;
     make_domain(&d, 2, (int64_t[]){6, 6}, (int64_t[]){2, 2}, 2, names);
-    refused(ups_symmetries_check(&d.config, &d.tasks, &failure), UPS_ERR_CONFIG, "operator.vectors");
+    refused(ups_symmetries_check(&d.config, &d.tasks, &failure), UPS_ERR_CONFIG, "names some components");
     make_domain(&d, 2, (int64_t[]){7, 6}, (int64_t[]){2, 2}, 3, fields);
     refused(ups_symmetries_check(&d.config, &d.tasks, &failure), UPS_ERR_CONFIG, "beyond the grid");
     make_domain(&d, 2, (int64_t[]){6, 6}, (int64_t[]){2, 2}, 3, fields);
@@ -195,6 +195,22 @@ CLAIM(what_cannot_be_moved_is_said) {
     d.named.symmetries = false;
     refused(ups_symmetries_check(&d.config, &d.tasks, &failure), UPS_ERR_CONFIG, "`symmetries` are false");
     d.config.op.augment = UPS_AUGMENT_NONE;
+    ok(ups_symmetries_check(&d.config, &d.tasks, &failure));
+}
+
+CLAIM(names_of_vectors_that_are_given_are_fields_of_some_task) {
+    static const char *const plane[] = {"density", "Vx", "Vy"};
+    static char *given[] = {"Vx", "Vy", "Vz"}, *mistyped[] = {"vx", "Vy"};
+    domain d;
+    make_domain(&d, 2, (int64_t[]){6, 6}, (int64_t[]){2, 2}, 3, plane);
+    d.config.op.vectors = (ups_field_names){given, 3};
+    refused(ups_symmetries_check(&d.config, &d.tasks, &failure), UPS_ERR_CONFIG, "no task has a field 'Vz'");
+    d.config.op.vectors.count = 2;
+    ok(ups_symmetries_check(&d.config, &d.tasks, &failure));
+    d.config.op.vectors = (ups_field_names){mistyped, 2};
+    refused(ups_symmetries_check(&d.config, &d.tasks, &failure), UPS_ERR_CONFIG,
+            "operator.vectors: no task has a field 'vx'; did you mean 'Vx'?");
+    d.config.op.vectors.count = 0; /* all are scalars */
     ok(ups_symmetries_check(&d.config, &d.tasks, &failure));
 }
 

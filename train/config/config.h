@@ -251,6 +251,9 @@ typedef struct ups_field_names {
 typedef enum ups_augment { UPS_AUGMENT_NONE, UPS_AUGMENT_SHIFT, UPS_AUGMENT_SYMMETRIES } ups_augment;
 /* What an operator on a grid of tokens begins as; auto: whichever of the others suits each task. */
 typedef enum ups_initial { UPS_INITIAL_AUTO, UPS_INITIAL_LINEAR, UPS_INITIAL_PERSISTENCE } ups_initial;
+/* Names of PDEBench's vectors, of which a task has those of its dimensions. */
+#define UPS_USUAL_VECTORS "Vx, Vy, Vz, force_x, force_y, force_z"
+
 typedef struct ups_operator_stage_config {
     ups_training_config training;
     int64_t rollout_steps;       /* applications */

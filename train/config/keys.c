@@ -462,9 +462,9 @@ static const ups_config_key operator_keys[] = {
         "symmetries: windows are reflected, and axes that are alike exchanged, which helps where trajectories are few "
         "and the equation has no direction of its own",
         .choices = augments),
-    KEY(TEXT, "vectors", op.vectors.names, "[Vx, Vy, Vz, force_x, force_y, force_z]", 1, 256,
+    KEY(TEXT, "vectors", op.vectors.names, "[" UPS_USUAL_VECTORS "]", 1, 256,
         "for symmetries: fields that are components of vectors, along each grid axis in their order, one vector after "
-        "the other; all other fields are scalars",
+        "the other; all other fields are scalars, and every name that is given is a field of some task",
         LIST(ups_run_config, op.vectors.names, op.vectors.count, 0, 0)),
     KEY(DOUBLE, "short_history", op.short_history, "0.2", 0, 1,
         "share of windows that know fewer frames than model.operator.history, as rollouts do when they begin"),

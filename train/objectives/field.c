@@ -1,5 +1,6 @@
 #include "train/objectives/field.h"
 
+#include "base/nearest.h"
 #include "model/parameters/safetensors.h"
 #include "train/state.h"
 #include <math.h>
@@ -157,4 +158,26 @@ int64_t ups_field_channel(const ups_task *task, const char *name) {
         if (strcmp(task->source->channel_names[c], name) == 0) return c;
     }
     return -1;
+}
+
+ups_status ups_field_check_names(const ups_field_names *names, const char *key, const ups_tasks *tasks,
+                                 ups_error *error) {
+    for (unsigned n = 0; n < names->count; n++) {
+        ups_nearest nearest = {.word = names->names[n]};
+        bool found = false;
+        for (int t = 0; t < tasks->count; t++) {
+            const ups_source *source = tasks->task[t].source;
+            found = found || ups_field_channel(&tasks->task[t], names->names[n]) >= 0;
+            for (int64_t c = 0; c < source->channels; c++) ups_nearest_try(&nearest, source->channel_names[c]);
+        }
+        if (found) continue;
+        if (nearest.name) {
+            return ups_fail(error, UPS_ERR_CONFIG, "%s: no task has a field '%s'; did you mean '%s'?", key,
+                            names->names[n], nearest.name);
+        }
+        return ups_fail(error, UPS_ERR_CONFIG,
+                        "%s: no task has a field '%s'; `ups data inspect FILE` lists a file's fields", key,
+                        names->names[n]);
+    }
+    return UPS_OK;
 }

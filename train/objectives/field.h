@@ -58,5 +58,9 @@ ups_value ups_field_gather(ups_graph *graph, ups_value x, ups_value places);
 
 /* The channel of that name; -1 where the task has none. */
 int64_t ups_field_channel(const ups_task *task, const char *name);
+/* Each name is that of a field of some task: UPS_ERR_CONFIG, which begins with the key, tells the one that is not, and
+ * which was meant. */
+ups_status ups_field_check_names(const ups_field_names *names, const char *key, const ups_tasks *tasks,
+                                 ups_error *error);
 
 #endif

@@ -1,6 +1,5 @@
 #include "train/objectives/field_losses.h"
 
-#include "base/nearest.h"
 #include "train/objectives/modes.h"
 #include <math.h>
 #include <stdio.h>
@@ -64,25 +63,9 @@ static int64_t channels_of(const ups_run_config *config, const ups_task *task, i
 static ups_status check_names(const ups_run_config *config, const ups_tasks *tasks, int loss, ups_error *error) {
     const char *key = ups_run_loss_names(UPS_STAGE_OPERATOR)[loss];
     const ups_field_names *names = names_of(config, loss);
-    for (unsigned n = 0; n < names->count; n++) {
-        ups_nearest nearest = {.word = names->names[n]};
-        bool found = false;
-        for (int t = 0; t < tasks->count; t++) {
-            const ups_source *source = tasks->task[t].source;
-            found = found || ups_field_channel(&tasks->task[t], names->names[n]) >= 0;
-            for (int64_t c = 0; c < source->channels; c++) ups_nearest_try(&nearest, source->channel_names[c]);
-        }
-        if (found) continue;
-        if (nearest.name) {
-            return ups_fail(error, UPS_ERR_CONFIG,
-                            "operator.losses.%s.fields: no task has a field '%s'; did you mean '%s'?", key,
-                            names->names[n], nearest.name);
-        }
-        return ups_fail(error, UPS_ERR_CONFIG,
-                        "operator.losses.%s.fields: no task has a field '%s'; `ups data inspect FILE` lists a file's "
-                        "fields",
-                        key, names->names[n]);
-    }
+    char fields[64];
+    snprintf(fields, sizeof fields, "operator.losses.%s.fields", key);
+    UPS_TRY(ups_field_check_names(names, fields, tasks, error));
     bool any = false;
     for (int t = 0; t < tasks->count; t++) {
         const ups_task *task = &tasks->task[t];

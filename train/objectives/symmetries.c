@@ -14,6 +14,19 @@ typedef struct vectors {
     int8_t channel[MAX_CHANNELS][UPS_MAX_GRID_DIMS]; /* of all components of its vector */
 } vectors;
 
+/* Whether operator.vectors is what it is unless it is given: names of several dimensions. */
+static bool are_usual(const ups_field_names *names) {
+    static const char usual[] = UPS_USUAL_VECTORS;
+    size_t at = 0;
+    for (unsigned n = 0; n < names->count; n++) {
+        const size_t length = strlen(names->names[n]);
+        if (n > 0) at += strlen(", ");
+        if (at + length >= sizeof usual || memcmp(usual + at, names->names[n], length) != 0) return false;
+        at += length;
+    }
+    return usual[at] == '\0';
+}
+
 /* Vectors of the task: names in groups of as many as there are axes. Names that the task has no field of are of other
  * tasks. NULL, or what is wrong. */
 static const char *find_vectors(const ups_run_config *config, const ups_task *task, vectors *v) {
@@ -101,6 +114,8 @@ static const char *objection(const ups_run_config *config, const ups_task *task,
 ups_status ups_symmetries_check(const ups_run_config *config, const ups_tasks *tasks, ups_error *error) {
     vectors v;
     if (config->op.augment != UPS_AUGMENT_SYMMETRIES) return UPS_OK;
+    if (!are_usual(&config->op.vectors))
+        UPS_TRY(ups_field_check_names(&config->op.vectors, "operator.vectors", tasks, error));
     for (int t = 0; t < tasks->count; t++) {
         if (!find_obstacle(config, &tasks->task[t], &v)) return UPS_OK;
     }

@@ -11,8 +11,8 @@
 
 #include "train/objectives/field.h"
 
-/* UPS_ERR_CONFIG where no task's windows can be moved so. Data whose vectors have a large mean are no error: their
- * windows stay as they are. */
+/* UPS_ERR_CONFIG where no task's windows can be moved so, or operator.vectors is given and names a field of no task.
+ * Data whose vectors have a large mean are no error: their windows stay as they are. */
 ups_status ups_symmetries_check(const ups_run_config *config, const ups_tasks *tasks, ups_error *error);
 /* Logs how each task's windows are seen, and which of its fields are vectors; or why they are not. */
 void ups_symmetries_say(const ups_run_config *config, const ups_tasks *tasks);
