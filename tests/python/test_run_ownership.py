@@ -101,6 +101,27 @@ def test_a_stage_that_has_not_begun_takes_what_is_given(runs):
     one_sentence(runs.run("train", config), "another configuration")
 
 
+def test_how_the_operator_learns_a_task_can_be_changed_until_it_has_begun(runs):
+    """Autoencoder and cache do not depend on it: they are the same bytes by either way, and so is the operator."""
+    text = CONFIG.replace("  tokens: 8\n  dim: 8\n", "  tokens: grid\n  dim: auto\n").replace(
+        "hidden: 16, depth: 2, heads: 2, mlp_ratio: 2, drop_path: 0.1, update_norm: none", "core: stack, hidden: 16, depth: 1, heads: 1")
+    changed = ["--set", "tasks[0].bundle=2", "--set", "tasks[0].strides=[1, 2]", "--set", "tasks[1].symmetries=false", "--set", "operator.augment=symmetries"]
+    late, whole = runs.config("learnt-late", text), runs.config("learnt-whole", text)
+    assert text != CONFIG
+    for stage in ("autoencoder", "cache"):
+        runs.must("train", late, "--stage", stage)
+    runs.must("train", whole, *changed)
+    without = [{name: at for name, at in models(runs.path(run)).items() if name.startswith(("autoencoder.", "cache"))} for run in ("learnt-late", "learnt-whole")]
+    assert without[0] == without[1] and len(without[0]) > 4
+    runs.must("train", runs.path("learnt-late"), "--resume", *changed)
+    weights = [Path(runs.path(run, "operator.safetensors")).read_bytes() for run in ("learnt-late", "learnt-whole")]
+    assert weights[0] == weights[1]
+    before = tree(runs.path("learnt-late"))
+    for change in ("tasks[0].bundle=1", "tasks[0].strides=[1, 3]", "tasks[1].symmetries=true"):
+        assert rows(runs.run("train", runs.path("learnt-late"), "--resume", "--set", change)).keys() == {change.partition("=")[0]}
+    assert tree(runs.path("learnt-late")) == before
+
+
 def test_data_that_moved_are_found_and_other_data_are_refused(runs, trained):
     config, folder = runs.copy("trained")
     moved, other = runs.path("moved"), runs.path("other")

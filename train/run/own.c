@@ -65,9 +65,20 @@ typedef struct comparison {
     bool failed; /* no memory */
 } comparison;
 
-/* "STAGE.…" and "model.STAGE.…" are a stage's own; all stages depend on anything else. */
+/* Keys of a task that say how the operator learns it, and nothing of its fields or latents. */
+static bool is_of_operator(const char *key) {
+    static const char *const keys[] = {"bundle", "strides", "symmetries"};
+    const char *end = strncmp(key, "tasks[", 6) == 0 ? strstr(key, "].") : NULL;
+    bool found = false;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && end; i++) found = found || strcmp(end + 2, keys[i]) == 0;
+    return found;
+}
+
+/* "STAGE.…", "model.STAGE.…" and some of a task's are a stage's own; all stages depend on anything else. */
 static ups_stage stage_of(const char *key, bool *own) {
     static const char model[] = "model.";
+    *own = is_of_operator(key);
+    if (*own) return UPS_STAGE_OPERATOR;
     const char *section = strncmp(key, model, sizeof model - 1) == 0 ? key + sizeof model - 1 : key;
     for (int s = 0; s < UPS_STAGE_COUNT; s++) {
         const char *name = ups_stage_name((ups_stage)s);

@@ -28,7 +28,7 @@ typedef struct ups_run_difference {
     char *key, *run, *now;
     char *assignment; /* "KEY=VALUE" that makes the run's own the same as the other */
     bool neutral;     /* no result depends on it */
-    bool of_stage;    /* of the section of `stage`; otherwise of all stages, and `stage` is the first one */
+    bool of_stage;    /* a key of `stage` alone and what is built on it; otherwise of all, and `stage` is the first */
     ups_stage stage;  /* the first whose results depend on it */
     bool lengthens;   /* STAGE.steps or STAGE.patience, and it is more now */
 } ups_run_difference;
