@@ -188,6 +188,16 @@ static void test_files_are_for_tests_alone(void **state) {
     close_task(&o);
 }
 
+/* What is left out lies between the files that are shared out and those of the tests. */
+static void max_samples_leaves_test_files_whole(void **state) {
+    opened o = open_task("files: [slow.h5]\n    test_files: [other.h5]\n    max_samples: 10", "by: auto");
+    assert_int_equal(o.splits->count[UPS_SPLIT_TRAIN] + o.splits->count[UPS_SPLIT_VALIDATION], 10);
+    assert_true(o.splits->samples[UPS_SPLIT_TRAIN][o.splits->count[UPS_SPLIT_TRAIN] - 1] < 10);
+    assert_int_equal(o.splits->count[UPS_SPLIT_TEST], SAMPLES);
+    for (int i = 0; i < SAMPLES; i++) assert_int_equal(o.splits->samples[UPS_SPLIT_TEST][i], SAMPLES + i);
+    close_task(&o);
+}
+
 /* Samples of a split, as text. */
 static const char *list_of(const ups_sample_splits *splits, ups_split split) {
     static char text[400];
@@ -209,8 +219,8 @@ static void a_single_trajectory_in_segments_is_split_by_time(void **state) {
         {"files: [long.h5]\n    segment: 4", "train: 0.7, test: first 20%", "3 4 5 6 7 8 9", "2", "0 1"},
         {"files: [long.h5]\n    segment: 4", "train: 1, validation: 0, test: 0", "0 1 2 3 4 5 6 7 8 9", "", ""},
         {"files: [long.h5]\n    segment: 4\n    max_samples: 5", "by: auto", "0 1 2", "3", "4"},
-        {"files: [long.h5]\n    segment: 4\n    test_files: [longer.h5]\n    max_samples: 12", "by: time",
-         "0 1 2 3 4 5 6 7 8", "9", "10 11"},
+        {"files: [long.h5]\n    segment: 4\n    test_files: [longer.h5]\n    max_samples: 5", "by: time", "0 1 2 3",
+         "4", "10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29"},
         {"files: [long.h5, longer.h5]\n    segment: 8", "by: time", "0 1 2 5 6 7 8 9 10 11 12", "3 13", "4 14"},
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
@@ -293,6 +303,7 @@ int main(void) {
         cmocka_unit_test(by_index_wants_files_of_equal_length),
         cmocka_unit_test(test_samples_may_be_the_first_or_the_last_of_each_file),
         cmocka_unit_test(test_files_are_for_tests_alone),
+        cmocka_unit_test(max_samples_leaves_test_files_whole),
         cmocka_unit_test(a_single_trajectory_in_segments_is_split_by_time),
         cmocka_unit_test(segments_of_a_trajectory_stay_together),
         cmocka_unit_test(few_segments_of_many_trajectories_are_shared_out),

@@ -243,7 +243,8 @@ static const ups_config_key task_keys[] = {
              "takes every n-th point along each grid axis, slowest first, as if the files had no others: PDEBench's "
              "reduced_resolution; one number counts for all axes; []: all points",
              LIST(ups_task_config, thin, thin_count, 0, UPS_MAX_GRID_DIMS)),
-    TASK_KEY(INT64, "max_samples", max_samples, "0", 0, MANY, "takes only the first so many samples; 0: all"),
+    TASK_KEY(INT64, "max_samples", max_samples, "0", 0, MANY,
+             "takes only the first so many samples of `files`; 0: all. Those of test_files all stay"),
     TASK_KEY(DOUBLE, "weight", weight, "0", 0, 1e6,
              "multiplies its share of the draws, but for proportional sampling; 0: 1"),
     TASK_KEY(INT64, "from", from, "0", 0, MANY, "step of a stage from which the task is drawn"),

@@ -34,8 +34,9 @@ typedef struct ground {
     const ups_data_config *data;
     const ups_task_config *task;
     const ups_source *source;
-    int64_t samples; /* of the source, those within max_samples */
-    int64_t *first;  /* (trajectories + 1): the first sample of each, then `samples` */
+    int64_t samples;      /* those of test files, and of the others as many as max_samples allows */
+    bool limited;         /* it left some out, so that the last file that is shared out may be shorter */
+    int64_t *first, *end; /* (trajectories): the samples [first, end) of each */
     int64_t trajectories;
     file_part *files;
     int64_t file_count;
@@ -60,13 +61,27 @@ static ups_status is_test_file(const ups_data_config *data, const ups_task_confi
     return UPS_OK;
 }
 
+/* Of the files that are shared out the first max_samples samples, which may end within a trajectory; of test files all.
+ */
 static ups_status find_trajectories(ground *g, ups_error *error) {
-    for (int64_t i = 0; i < g->samples; i++) {
+    const int64_t most = g->task->max_samples > 0 ? g->task->max_samples : g->source->count;
+    int64_t file = -1, shared = 0;
+    bool test = false;
+    for (int64_t i = 0; i < g->source->count; i++) {
+        const int64_t its_file = ups_sample_file(g->source, i);
+        if (its_file != file) UPS_TRY(is_test_file(g->data, g->task, g->source->files[its_file], &test, error));
+        file = its_file;
+        if (!test && shared == most) {
+            g->limited = true;
+            continue;
+        }
         ups_sample sample;
         UPS_TRY(ups_source_describe(g->source, i, &sample, error));
         if (sample.first_frame == 0) g->first[g->trajectories++] = i;
+        g->end[g->trajectories - 1] = i + 1;
+        shared += !test;
+        g->samples++;
     }
-    g->first[g->trajectories] = g->samples;
     return UPS_OK;
 }
 
@@ -87,17 +102,19 @@ static ups_status find_files(ground *g, ups_error *error) {
 
 static void leave(ground *g) {
     free(g->first);
+    free(g->end);
     free(g->files);
 }
 
 /* Looks the source over; to be left, on failure too. */
 static ups_status survey(const ups_data_config *data, const ups_task_config *task, const ups_source *source, ground *g,
                          ups_error *error) {
-    *g = (ground){.data = data, .task = task, .source = source, .samples = source->count};
-    if (task->max_samples > 0 && task->max_samples < g->samples) g->samples = task->max_samples;
-    g->first = calloc((size_t)g->samples + 1, sizeof *g->first);
-    g->files = calloc((size_t)g->samples + 1, sizeof *g->files);
-    if (!g->first || !g->files)
+    const size_t most = (size_t)source->count + 1;
+    *g = (ground){.data = data, .task = task, .source = source};
+    g->first = calloc(most, sizeof *g->first);
+    g->end = calloc(most, sizeof *g->end);
+    g->files = calloc(most, sizeof *g->files);
+    if (!g->first || !g->end || !g->files)
         return ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for its table of samples", task->name);
     UPS_TRY(find_trajectories(g, error));
     return find_files(g, error);
@@ -226,7 +243,7 @@ static bool equally_long(const ground *g, int64_t *odd) {
     for (int64_t f = first; f < g->file_count; f = next_shared(g, f + 1)) last = f;
     for (int64_t f = first; f < g->file_count; f = next_shared(g, f + 1)) {
         int64_t length = trajectories_in(g, f), expected = trajectories_in(g, first);
-        bool cut = g->samples < g->source->count && f == last;
+        bool cut = g->limited && f == last;
         *odd = f;
         if (length != expected && !(cut && length < expected)) return false;
     }
@@ -303,13 +320,12 @@ static void repeat_first(const ground *g, ups_sample_splits *splits) {
 
 /* From the numbers of trajectories to those of their samples. */
 static ups_status list_their_samples(const ground *g, ups_sample_splits *splits, ups_error *error) {
-    for (int s = 0; s < UPS_SPLIT_COUNT && g->trajectories < g->samples; s++) {
+    for (int s = 0; s < UPS_SPLIT_COUNT; s++) {
         int64_t *trajectories = splits->samples[s], count = splits->count[s];
         splits->samples[s] = malloc(((size_t)g->samples + 1) * sizeof(int64_t));
         splits->count[s] = 0;
         for (int64_t t = 0; splits->samples[s] && t < count; t++) {
-            for (int64_t i = g->first[trajectories[t]]; i < g->first[trajectories[t] + 1]; i++)
-                add_sample(splits, s, i);
+            for (int64_t i = g->first[trajectories[t]]; i < g->end[trajectories[t]]; i++) add_sample(splits, s, i);
         }
         free(trajectories);
         if (!splits->samples[s])
@@ -343,7 +359,7 @@ static void split_by_time(const ground *g, const ups_split_config *shares, ups_s
     int64_t seen = 0;
     for (int64_t f = next_shared(g, 0); f < g->file_count; f = next_shared(g, f + 1)) {
         for (int64_t t = g->files[f].first; t < g->files[f].end; t++) {
-            int64_t sizes[UPS_SPLIT_COUNT], sample = g->first[t], segments = g->first[t + 1] - sample;
+            int64_t sizes[UPS_SPLIT_COUNT], sample = g->first[t], segments = g->end[t] - sample;
             seen += segments;
             share_out(shares, seen, segments, splits, sizes);
             for (int i = 0; i < UPS_SPLIT_COUNT; i++) {
@@ -390,7 +406,7 @@ static ups_status split(const ground *g, ups_sample_splits *splits, ups_error *e
         UPS_TRY(split_trajectories(g, &shares, splits, error));
     for (int64_t f = 0; f < g->file_count; f++) {
         const file_part *file = &g->files[f];
-        for (int64_t i = g->first[file->first]; file->test && i < g->first[file->end]; i++)
+        for (int64_t i = g->first[file->first]; file->test && i < g->end[file->end - 1]; i++)
             add_sample(splits, UPS_SPLIT_TEST, i);
     }
     for (int s = 0; s < UPS_SPLIT_COUNT; s++)

@@ -24,10 +24,11 @@ typedef struct ups_sample_splits {
     int64_t count[UPS_SPLIT_COUNT];
 } ups_sample_splits;
 
-/* Splits the source's samples as `data` and the task say: those within the task's max_samples. With UPS_SPLIT_BY_AUTO
- * it is by time where fewer trajectories than there are splits are cut into segments, by index where the task's
- * files hold equally many samples and those that are compared (the first, the middle and the last of each file) begin
- * with the same field. UPS_ERR_CONFIG where by index was asked for and cannot be. */
+/* Splits the source's samples as `data` and the task say: all of its test files, and of the others those within its
+ * max_samples. With UPS_SPLIT_BY_AUTO it is by time where fewer trajectories than there are splits are cut into
+ * segments, by index where the task's files hold equally many samples and those that are compared (the first, the
+ * middle and the last of each file) begin with the same field. UPS_ERR_CONFIG where by index was asked for and cannot
+ * be. */
 ups_status ups_split_samples(const ups_data_config *data, const ups_task_config *task, const ups_source *source,
                              ups_sample_splits *splits, ups_error *error);
 void ups_sample_splits_free(ups_sample_splits *splits);
