@@ -471,7 +471,8 @@ json_t *ups_networks_describe_operator(const ups_run_config *config, const ups_t
 }
 
 json_t *ups_networks_describe_parameters(const ups_task *task) {
-    json_t *names = json_array(), *scales = json_array();
+    json_t *names = json_array(), *scales = json_array(), *constant = json_array();
+    bool any = false; /* models without are told as they always were */
     const int count = task->condition ? task->condition_count : task->source->parameter_count;
     for (int p = 0; p < count; p++) {
         const char *name = task->condition ? task->condition_names[p] : task->source->parameter_names[p];
@@ -480,10 +481,15 @@ json_t *ups_networks_describe_parameters(const ups_task *task) {
         const ups_parameter_scale *scale = &task->scale[p];
         json_array_append_new(scales,
                               json_pack("[s, f, f]", scale->logarithm ? "log" : "linear", scale->mean, scale->spread));
+        json_array_append_new(constant, json_boolean(scale->constant));
+        any |= scale->constant;
     }
-    if (task->scale) return json_pack("{s:o, s:o}", "names", names, "scale", scales);
+    json_t *told = task->scale ? json_pack("{s:O, s:O}", "names", names, "scale", scales) : json_incref(names);
+    if (any) json_object_set(told, "constant", constant);
+    json_decref(constant);
     json_decref(scales);
-    return names;
+    json_decref(names);
+    return told;
 }
 
 json_t *ups_networks_describe_normalisation(const ups_task *task) {

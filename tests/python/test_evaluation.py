@@ -367,11 +367,51 @@ def test_a_rollout_of_several_fields_is_evaluated_by_the_model_that_made_it(runs
     again(runs, config, "flow", "density", output)
 
 
-def test_parameters_far_from_those_that_were_learnt_are_warned_of_once(runs, config):
-    runs.generate("advection1d", "far-away.h5", 3, "-r", "32", "--steps", "9", "--param", "beta=90")
-    done = runs.run("eval", config, "--set", "tasks[0].files=[far-away.h5]", "--set", "data.split={train: 0, validation: 0, test: 1}")
-    assert done.returncode == 0 and len(re.findall(r"task advection: beta is 90, [\d.]+ deviations away from the mean of what the model was trained on", done.stderr)) == 1
-    assert "deviations away" not in runs.must("eval", config).stderr
+def warned_of(runs, config, file, value, parameter, task):
+    """What evaluation and rollout say of samples of a parameter with this value, which both say alike."""
+    with h5py.File(os.path.join(runs.data, file), "r+") as data:
+        data.attrs.update({name: value for name in data.attrs if name.lower() == parameter})
+    given = "--set", f"tasks[0].files=[{file}]", "--set", "data.split={train: 0, validation: 0, test: 1}"
+    said = [runs.must("eval", config, *given), runs.must("rollout", config, "--task", task, "-n", "100", "-o", runs.path(runs.fresh() + ".h5"), *given)]
+    found = [re.findall(r"warning: (task .*expect its predictions to hold)", done.stderr) for done in said]
+    assert found[0] == found[1] and len(found[0]) < 2
+    return found[0][0] if found[0] else None
+
+
+def test_parameters_beyond_those_that_were_learnt_are_warned_of_with_value_and_sample(runs):
+    """Of those that the model knows by their logarithm, some have none."""
+    runs.generate("burgers1d", "decades.h5", 12, "-r", "32", "--steps", "5", "-p", "nu=log:0.003:0.3")
+    runs.generate("burgers1d", "one.h5", 3, "-r", "32", "--steps", "5", "-p", "nu=0.03")
+    config = runs.config("decades", CONFIG.replace("name: advection", "name: burgers").replace("[advection.h5]", "[decades.h5]").replace("steps: 60", "steps: 4"))
+    runs.must("train", config)
+    assert "warning" not in runs.must("eval", config).stderr
+    say = lambda value: warned_of(runs, config, "one.h5", value, parameter="nu", task="burgers")  # noqa: E731
+    assert say(0.03) is None
+    for value in (0.0, -1.0):
+        assert f"task burgers: nu is {value:g} and counts as not known, since the model knows its logarithm: sample tensor[0] of " in say(value)
+    assert say(numpy.inf).startswith("task burgers: nu is inf and counts as not known: ")
+    assert re.search(r"nu is 1e\+06, [\d.]+ deviations away from the mean of what the model was trained on: sample tensor\[0\] of .*one.h5, and as unknown to it "
+                     r"in 2 more of the 3 \(tensor\[1\], tensor\[2\]\);", say(1e6))
+
+
+def test_another_value_than_the_only_one_of_training_is_warned_of(runs, config):
+    """However near it is, but for rounding; the model's file tells of it, and one of before that does not goes on as it did."""
+    runs.generate("advection1d", "near.h5", 3, "-r", "32", "--steps", "9", "--param", "beta=0.4")
+    say = lambda value, model=config: warned_of(runs, model, "near.h5", value, parameter="beta", task="advection")  # noqa: E731
+    assert say(0.4) is None and say(float(numpy.float32(0.4))) is None
+    assert say(0.41).startswith("task advection: beta is 0.41, and 0.4 in all that the model was trained on: sample tensor[0] of ")
+    old, place = runs.copy("run")
+    path = os.path.join(place, "operator.safetensors")
+    tensors = safetensors.numpy.load_file(path)
+    with safetensors.safe_open(path, "np") as file:
+        told = file.metadata()
+    for task in ("advection", "darcy"):
+        parameters = json.loads(told[f"{task}.parameters"])
+        assert parameters.pop("constant") == [True]
+        told[f"{task}.parameters"] = json.dumps(parameters)
+    os.unlink(path)
+    safetensors.numpy.save_file(tensors, path, told)
+    assert say(0.41, old) is None and "deviations away" in say(90.0, old)
 
 
 def test_errors_of_several_fields_are_told_by_field(runs, scratch):

@@ -453,12 +453,31 @@ CLAIM(an_operator_to_begin_with_is_told_new_parameters_behind_those_that_it_know
     float out[3] = {9, 9, 9};
     task.scale[0] = (ups_parameter_scale){.mean = 1, .spread = 2};
     task.scale[1] = (ups_parameter_scale){.mean = 5, .spread = 5};
-    tell_parameters("{\"names\":[\"nu\"],\"scale\":[[\"linear\",0.25,0.5]]}");
+    tell_parameters("{\"names\":[\"nu\"],\"scale\":[[\"linear\",0.25,0.5]],\"constant\":[true]}");
     ok(ups_tasks_condition_to_begin(&tasks, scratch("operator.safetensors"), &failure));
     assert_int_equal(ups_tasks_parameter_count(&tasks), 2);
     ups_task_condition(&task, (const double[]){2, 0.75}, 3, out); /* beta, by its own scale; nu, as the model has it */
     assert_true(out[0] == 1 && out[1] == 0.5f && out[2] == 0);
+    assert_false(task.scale[0].constant); /* it learns of others */
     forget_condition(&task);
+}
+
+CLAIM(a_parameter_is_judged_by_what_training_had_of_it) {
+    const ups_parameter_scale linear = {.mean = 5, .spread = 2}, decades = {.logarithm = true, .mean = -2, .spread = 1},
+                              one = {.mean = 0.4, .spread = 1, .constant = true};
+    const struct {
+        const ups_parameter_scale *scale;
+        double value;
+        ups_parameter_fit fit;
+    } cases[] = {{NULL, -1e9, UPS_PARAMETER_FITS},          {NULL, INFINITY, UPS_PARAMETER_INFINITE},
+                 {&linear, NAN, UPS_PARAMETER_FITS},        {&linear, -1, UPS_PARAMETER_FITS},
+                 {&linear, -1.1, UPS_PARAMETER_FAR},        {&linear, -INFINITY, UPS_PARAMETER_INFINITE},
+                 {&decades, 0.1, UPS_PARAMETER_FITS},       {&decades, 1e-9, UPS_PARAMETER_FAR},
+                 {&decades, 0, UPS_PARAMETER_NOT_POSITIVE}, {&decades, -0.1, UPS_PARAMETER_NOT_POSITIVE},
+                 {&one, (double)0.4f, UPS_PARAMETER_FITS},  {&one, 0.401, UPS_PARAMETER_NEW},
+                 {&one, INFINITY, UPS_PARAMETER_INFINITE}};
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+        assert_int_equal(ups_parameter_judge(cases[c].scale, cases[c].value), cases[c].fit);
 }
 
 int main(void) {

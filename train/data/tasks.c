@@ -202,6 +202,7 @@ static ups_status measure_parameters(ups_task *task, ups_error *error) {
         for (int64_t i = 0; i < known; i++) squares += (values[i] - scale->mean) * (values[i] - scale->mean);
         double spread = known > 0 ? sqrt(squares / (double)known) : 0;
         scale->spread = low < high && spread > 0 ? spread : 1;
+        scale->constant = low == high;
     }
     free(values);
     return status;
@@ -414,6 +415,25 @@ void ups_task_condition(const ups_task *task, const double *parameters, int widt
     }
 }
 
+/* But for the rounding of what passed through float32. */
+static bool is_same(double value, double other) {
+    return fabs(value - other) <= 1e-6 * fabs(other);
+}
+
+double ups_parameter_deviations(const ups_parameter_scale *scale, double value) {
+    return fabs(((scale->logarithm ? log(value) : value) - scale->mean) / scale->spread);
+}
+
+ups_parameter_fit ups_parameter_judge(const ups_parameter_scale *scale, double value) {
+    const double far = 3; /* deviations; what is drawn evenly has at most 1.7 */
+    if (isnan(value)) return UPS_PARAMETER_FITS;
+    if (isinf(value)) return UPS_PARAMETER_INFINITE;
+    if (!scale) return UPS_PARAMETER_FITS;
+    if (scale->logarithm && value <= 0) return UPS_PARAMETER_NOT_POSITIVE;
+    if (scale->constant) return is_same(value, scale->mean) ? UPS_PARAMETER_FITS : UPS_PARAMETER_NEW;
+    return ups_parameter_deviations(scale, value) > far ? UPS_PARAMETER_FAR : UPS_PARAMETER_FITS;
+}
+
 /* ---- what an operator was conditioned on ----------------------------------------------------------------------- */
 
 static int find_parameter(const ups_source *source, const char *name) {
@@ -428,11 +448,13 @@ static bool read_scale(const json_t *entry, ups_parameter_scale *scale) {
     const char *kind = json_string_value(json_array_get(entry, 0));
     const json_t *mean = json_array_get(entry, 1), *spread = json_array_get(entry, 2);
     if (!kind || !json_is_number(mean) || !json_is_number(spread)) return false;
-    *scale = (ups_parameter_scale){strcmp(kind, "log") == 0, json_number_value(mean), json_number_value(spread)};
+    *scale = (ups_parameter_scale){
+        .logarithm = strcmp(kind, "log") == 0, .mean = json_number_value(mean), .spread = json_number_value(spread)};
     return (scale->logarithm || strcmp(kind, "linear") == 0) && isfinite(scale->mean) && isnormal(scale->spread);
 }
 
-/* {"names": […], "scale": […]}; a list of names alone, as models had it once: they enter as they are. */
+/* {"names": […], "scale": […], "constant": […]}, the last where training had one value alone of some; a list of names
+ * alone, as models had it once: they enter as they are. */
 static ups_status take_condition(const char *path, ups_task *task, const json_t *parameters, ups_error *error) {
     const json_t *names = json_is_object(parameters) ? json_object_get(parameters, "names") : parameters;
     const json_t *scales = json_object_get(parameters, "scale");
@@ -445,8 +467,10 @@ static ups_status take_condition(const char *path, ups_task *task, const json_t 
     task->condition_count = (int)count;
     task->scale = scales ? calloc(count + 1, sizeof *task->scale) : NULL;
     bool had = task->condition && task->condition_names && (!scales || task->scale);
-    for (size_t i = 0; i < count && had && scales; i++)
+    for (size_t i = 0; i < count && had && scales; i++) {
         sound = sound && read_scale(json_array_get(scales, i), &task->scale[i]);
+        task->scale[i].constant = json_is_true(json_array_get(json_object_get(parameters, "constant"), i));
+    }
     if (had && !sound) {
         return ups_fail(error, UPS_ERR_FORMAT,
                         "%s: '%s.parameters' is not a list of names with a scale for each; restore the file", path,
@@ -500,10 +524,20 @@ static ups_status add_untold(ups_task *task, const ups_parameter_scale *own, ups
     return had ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "task %s: out of memory", task->name);
 }
 
+/* What the model knew one value of it may now learn others of. */
+static void add_values(ups_task *task, const ups_parameter_scale *own) {
+    for (int i = 0; i < task->condition_count && task->scale; i++) {
+        const int p = task->condition[i];
+        ups_parameter_scale *scale = &task->scale[i];
+        if (p >= 0) scale->constant = scale->constant && own[p].constant && is_same(own[p].mean, scale->mean);
+    }
+}
+
 static ups_status begin_condition(const char *path, ups_task *task, const json_t *parameters, ups_error *error) {
     ups_parameter_scale *own = task->condition ? NULL : task->scale;
     if (own) task->scale = NULL;
     ups_status status = take_condition(path, task, parameters, error);
+    if (status == UPS_OK && own) add_values(task, own);
     if (status == UPS_OK) status = add_untold(task, own, error);
     free(own);
     return status;

@@ -11,6 +11,7 @@
 typedef struct ups_parameter_scale {
     bool logarithm;
     double mean, spread;
+    bool constant; /* training had one value alone, `mean`; false too where a model of before does not tell */
 } ups_parameter_scale;
 
 typedef struct ups_task {
@@ -95,5 +96,20 @@ ups_status ups_tasks_condition_to_begin(ups_tasks *tasks, const char *path, ups_
 /* Condition of one window from its parameters, which are in the source's order: scaled; unknown and absent ones are 0.
  * `out` holds `width` floats. */
 void ups_task_condition(const ups_task *task, const double *parameters, int width, float *out);
+
+/* How a parameter's value is to an operator of that scale (unlearnt.h says what follows). */
+typedef enum ups_parameter_fit {
+    UPS_PARAMETER_FITS,         /* also what is not known: NaN */
+    UPS_PARAMETER_INFINITE,     /* the operator reads it as not known */
+    UPS_PARAMETER_NOT_POSITIVE, /* as well, since it is told the logarithm */
+    UPS_PARAMETER_NEW,          /* training had one value alone, and this is another, beyond rounding */
+    UPS_PARAMETER_FAR,          /* more deviations away from training's mean than what is drawn evenly ever is */
+    UPS_PARAMETER_FITS_COUNT
+} ups_parameter_fit;
+
+/* `scale` NULL: values enter as they are, and only what is infinite does not fit. */
+ups_parameter_fit ups_parameter_judge(const ups_parameter_scale *scale, double value);
+/* By how many deviations a value is away from training's mean, where it fits or is far. */
+double ups_parameter_deviations(const ups_parameter_scale *scale, double value);
 
 #endif

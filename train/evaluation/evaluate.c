@@ -4,6 +4,7 @@
 #include "base/hash.h"
 #include "base/system/threads.h"
 #include "train/data/trajectories.h"
+#include "train/data/unlearnt.h"
 #include "train/evaluation/evaluator.h"
 #include "train/networks.h"
 #include <math.h>
@@ -344,6 +345,9 @@ ups_status ups_evaluate_task(const ups_run_config *config, const ups_tasks *task
     e.chosen = chosen;
     if (status == UPS_OK) {
         for (int64_t i = 0; i < wanted; i++) chosen[i] = task->splits.samples[split][i * have / wanted];
+        if (e.surrogate) status = ups_unlearnt_warn(task, chosen, wanted, error);
+    }
+    if (status == UPS_OK) {
         char title[128];
         snprintf(title, sizeof title, "evaluate %s", task->name);
         e.progress = ups_progress_begin(title, "frames", wanted * decoded_each(&e), 0);

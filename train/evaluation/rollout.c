@@ -3,6 +3,7 @@
 #include "base/progress.h"
 #include "model/nets/blocks.h"
 #include "train/data/trajectories.h"
+#include "train/data/unlearnt.h"
 #include "train/evaluation/evaluate.h"
 #include "train/evaluation/scores/pde_metrics.h"
 #include "train/networks.h"
@@ -223,6 +224,7 @@ ups_status ups_rollouts_run(const ups_run_config *config, const ups_tasks *tasks
     if (r.same_grid) out->truth_frames = out->frames < r.data_frames ? out->frames : r.data_frames;
 
     ups_status status = allocate(&r, request->count, error);
+    if (status == UPS_OK) status = ups_unlearnt_warn(t, request->samples, request->count, error);
     if (status == UPS_OK) {
         status = ups_trajectories_read(config, t, request->samples, request->count, add_trajectory, &r, error);
     }

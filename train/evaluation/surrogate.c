@@ -37,7 +37,6 @@ struct ups_surrogate {
     int64_t frame_elements, latent_elements, points; /* points a batch of the decoder */
     float *frames_in, *latents_in, *latents_out, *given_in, *coordinates_in, *values_out, *dt_in, *parameters_in,
         *one_hot_in;
-    bool told_of_parameters;
 };
 
 static int64_t clamp(int64_t value, int64_t most) {
@@ -265,21 +264,6 @@ static void take_given(const ups_surrogate *s, const ups_surrogate_state *state,
     }
 }
 
-/* A network knows nothing of parameters far from those that it learnt of. Said once. */
-static void judge_parameters(ups_surrogate *s, const ups_task *task, const double *given, const float *scaled) {
-    const float far = 3; /* deviations; what is drawn evenly has at most 1.7 */
-    const int own = task->condition ? task->condition_count : task->source->parameter_count; /* others have more */
-    for (int p = 0; p < own && p < s->options.parameter_count && !s->told_of_parameters; p++) {
-        const int from = task->condition ? task->condition[p] : p;
-        if (!task->scale || !(fabsf(scaled[p]) > far) || from < 0) continue;
-        ups_log(UPS_LOG_WARNING,
-                "task %s: %s is %g, %.1f deviations away from the mean of what the model was trained on; do not "
-                "expect its predictions to hold",
-                task->name, task->source->parameter_names[from], given[from], (double)fabsf(scaled[p]));
-        s->told_of_parameters = true;
-    }
-}
-
 ups_status ups_surrogate_advance(ups_surrogate *s, const ups_surrogate_state *states, int64_t count, ups_error *error) {
     network *n = &s->advance;
     const int64_t each = s->latent_elements, parameters = s->options.parameter_count, tasks = s->options.task_count;
@@ -293,7 +277,6 @@ ups_status ups_surrogate_advance(ups_surrogate *s, const ups_surrogate_state *st
             take_given(s, state, s->given_in + b * history * each);
             s->dt_in[b] = (float)state->dt;
             ups_task_condition(task, state->parameters, (int)parameters, s->parameters_in + b * parameters);
-            judge_parameters(s, task, state->parameters, s->parameters_in + b * parameters);
             if (tasks > 0) s->one_hot_in[b * tasks + s->task] = 1; /* the others stay 0 */
         }
         UPS_TRY(upload(n, s->state, s->given_in, n->batch * history * each, error));

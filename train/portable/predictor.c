@@ -3,6 +3,7 @@
 #include "model/nets/blocks.h"
 #include "train/data/latents.h"
 #include "train/data/trajectories.h"
+#include "train/data/unlearnt.h"
 #include "train/evaluation/surrogate.h"
 #include "train/networks.h"
 #include <math.h>
@@ -20,6 +21,7 @@ typedef struct prediction_kind {
     ups_described described; /* what the surrogate borrows */
     ups_surrogate *surrogate;
     int64_t used; /* when it was, last */
+    bool warned;  /* of parameters beyond training's, once */
 } prediction_kind;
 
 struct ups_predictor {
@@ -390,27 +392,13 @@ static ups_status check(const ups_predictor *p, const ups_prediction *asked, ups
  * end in fields of NaN. */
 static ups_status check_numbers(const ups_predictor *p, const ups_prediction *asked, ups_error *error) {
     const ups_task *task = &p->described.tasks->task[asked->task];
-    const int known = task->source->parameter_count;
     for (int64_t i = 0; i < asked->count; i++) {
         if (asked->dt && isinf(asked->dt[i])) {
             return ups_fail(error, UPS_ERR_ARGUMENT, "task %s: the step of trajectory %lld is infinite", task->name,
                             (long long)i);
         }
-        for (int k = 0; k < known && asked->parameters; k++) {
-            const double value = asked->parameters[i * known + k];
-            const char *name = task->source->parameter_names[k];
-            if (isinf(value)) {
-                return ups_fail(error, UPS_ERR_ARGUMENT, "task %s: the parameter %s of trajectory %lld is infinite",
-                                task->name, name, (long long)i);
-            }
-            if (value > 0 || isnan(value) || !task->scale || !task->scale[k].logarithm) continue;
-            return ups_fail(error, UPS_ERR_ARGUMENT,
-                            "task %s: the parameter %s of trajectory %lld is %g; the model knows its logarithm, so it "
-                            "has to be positive",
-                            task->name, name, (long long)i, value);
-        }
     }
-    return UPS_OK;
+    return ups_unlearnt_refuse(task, asked->parameters, asked->count, error);
 }
 
 ups_status ups_predictor_run(ups_predictor *p, const ups_prediction *asked, ups_error *error) {
@@ -425,6 +413,7 @@ ups_status ups_predictor_run(ups_predictor *p, const ups_prediction *asked, ups_
     }
     UPS_TRY(find_kind(p, &wanted, &kind, error));
     const ups_task *task = &kind->described.tasks->task[asked->task];
+    if (!kind->warned) kind->warned = ups_unlearnt_warn_of(task, asked->parameters, asked->count);
     predicting r = {.asked = asked,
                     .task = task,
                     .surrogate = kind->surrogate,
