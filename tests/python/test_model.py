@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import pickle
+import re
 import resource
 import shutil
 import signal
@@ -510,6 +511,18 @@ def test_a_model_that_tells_nothing_is_exported_by_its_data(runs, grid):
         assert first.metadata() == second.metadata()
     before, again = load_file(grid), load_file(runs.path("again.safetensors"))
     assert before.keys() == again.keys() and all(np.array_equal(before[name], again[name]) for name in before)
+
+
+def test_what_export_cannot_change_is_refused_by_its_key(runs, grid):
+    """A model that tells of itself is packed as it was trained; `output` says where it is."""
+    out = runs.path("set.safetensors")
+    for key, value in (("tasks[0].stride", "2"), ("precision", "bf16"), ("output_", "x")):
+        done = runs.run("export", runs.path("asked"), "-o", out, "--set", f"{key}={value}")
+        if key != "output_":  # which is no key
+            one_sentence(done, f"--set {re.escape(key)}={value} changes nothing: .*operator.safetensors tells by itself", f"leave {re.escape(key)} out")
+        assert done.returncode == 1 and not os.path.exists(out)
+    runs.must("export", runs.path("asked.yaml"), "-o", out, "--set", f"output={runs.path('asked')}")
+    assert os.path.exists(out)
 
 
 def test_export_says_what_is_wrong_and_what_it_wrote(runs, grid):

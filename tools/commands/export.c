@@ -22,7 +22,10 @@ static const ups_option options[OPTION_COUNT] = {
                 "file to write, safetensors; a model that is there is replaced once the new one is whole"},
     [CHECKPOINT] = {"checkpoint", 'c', "best|latest|FILE|DIR",
                     "models to take instead of the run's: of its checkpoints, a safetensors file or a directory"},
-    [SET] = {"set", 's', "KEY=VALUE", "overrides a key of the configuration; may be given several times"},
+    [SET] = {"set", 's', "KEY=VALUE",
+             "overrides a key of the configuration; may be given several times. Of a model that tells of its fields "
+             "`output` "
+             "alone"},
 };
 static const ups_usage usage = {
     "export",
@@ -100,6 +103,21 @@ static ups_status check_output(const char *path, ups_error *error) {
     return UPS_OK;
 }
 
+/* What a model tells of itself is packed as it is: of the configuration there counts only where the run is. */
+static ups_status check_overrides(const ups_arguments *arguments, const char *teller, ups_error *error) {
+    static const char counts[] = "output";
+    for (size_t i = 0; i < arguments->override_count; i++) {
+        const char *override = arguments->overrides[i];
+        const size_t length = strcspn(override, "= ");
+        if (length == sizeof counts - 1 && strncmp(override, counts, length) == 0) continue;
+        return ups_fail(error, UPS_ERR_ARGUMENT,
+                        "--set %s changes nothing: %s tells by itself what it was trained with, and is exported so; "
+                        "leave %.*s out, or train with it",
+                        override, teller, (int)length, override);
+    }
+    return UPS_OK;
+}
+
 /* The run keeps its own models, and the file does not take the place of a part that it is made of. */
 static ups_status keep_models(const ups_run_config *config, const ups_surrogate_files *files, const char *path,
                               ups_error *error) {
@@ -153,6 +171,7 @@ static ups_status export_model(const char *run, const ups_arguments *arguments, 
     if (status == UPS_OK && !teller) {
         status = pack_by_data(config, &files, path, packed, error);
     } else {
+        if (status == UPS_OK) status = check_overrides(arguments, teller, error);
         if (status == UPS_OK) status = pack_told(&files, teller, path, packed, error);
         ups_run_config_free(config);
     }
