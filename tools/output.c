@@ -72,9 +72,13 @@ static ups_status check_place(const char *path, bool *there, ups_error *error) {
                     S_ISDIR(found.st_mode) ? "a directory" : "a device or a pipe");
 }
 
+static bool begins_as(const char *path, ups_output_kind kind) {
+    return has_bytes(path, kinds[kind].at, kinds[kind].bytes, kinds[kind].length);
+}
+
 static bool is_own(const char *path, ups_output_kind kind) {
     if (kind == UPS_OUTPUT_ROLLOUT) return is_rollout(path);
-    return has_bytes(path, kinds[kind].at, kinds[kind].bytes, kinds[kind].length);
+    return begins_as(path, kind) || (kind == UPS_OUTPUT_EVALUATION && begins_as(path, UPS_OUTPUT_SCORES));
 }
 
 ups_status ups_output_check(const char *path, ups_output_kind kind, ups_error *error) {

@@ -9,8 +9,8 @@
 
 typedef enum ups_output_kind {
     UPS_OUTPUT_ROLLOUT,    /* HDF5 or NetCDF-4 (rollout_file.h, rollout_netcdf.h) */
-    UPS_OUTPUT_EVALUATION, /* JSON (train/evaluation/document.h) */
-    UPS_OUTPUT_SCORES,     /* the same, of predictions that another model made */
+    UPS_OUTPUT_EVALUATION, /* JSON (train/evaluation/document.h), of a model or of predictions */
+    UPS_OUTPUT_SCORES,     /* the same, of predictions alone */
     UPS_OUTPUT_PAGE,       /* HTML (report/page.h) */
     UPS_OUTPUT_PICTURE     /* PNG, also an animation (report/figure.h) */
 } ups_output_kind;

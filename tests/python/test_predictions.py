@@ -435,6 +435,10 @@ def test_nothing_of_a_run_is_replaced(runs, trained):
     done = runs.run("eval", trained, "--predictions", "advection=" + runs.path("trained", "evaluation.h5"))
     one_sentence(done, "evaluation.json", "name another file")
     assert json.loads(open(kept).read()) == own
+    named = runs.path("either.json")
+    for kind in (("--predictions", "advection=" + runs.path("trained", "evaluation.h5")), ()) * 2:  # under a name that is given, either takes the other's place
+        found = scored(runs, trained, *kind, "-o", named)
+        assert json.loads(open(named).read()) == found and ("predictions" in found) == bool(kind)
     one_sentence(runs.run("eval", trained, "--predictions", "advection=x.h5", "--stride", "2"), "--stride", "tasks")
     missing = runs.run("eval", trained, "--predictions", "advection=" + runs.path("trained", "evaluation.h5"), "--predictions", "darcy=absent.h5",
                        "-o", runs.path("both.json"))

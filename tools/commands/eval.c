@@ -454,7 +454,8 @@ static ups_status evaluate(ups_session *session, const eval_request *request, in
                                            .predicted_count = request->predicted_count,
                                            .show = request->json ? NULL : show};
     json_t *document;
-    const ups_output_kind kind = request->predicted_count > 0 ? UPS_OUTPUT_SCORES : UPS_OUTPUT_EVALUATION;
+    /* Under a name that nobody gave, scores of predictions take no model's evaluation's place. */
+    const ups_output_kind kind = request->beside ? UPS_OUTPUT_SCORES : UPS_OUTPUT_EVALUATION;
     if (request->output) UPS_TRY(ups_output_check(request->output, kind, error));
     if (request->html && request->output && strcmp(request->html, request->output) == 0)
         return ups_fail(error, UPS_ERR_ARGUMENT,
