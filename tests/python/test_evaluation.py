@@ -441,6 +441,8 @@ def test_data_that_do_not_change_in_time_are_called_so(runs):
     said = runs.must("eval", both).stdout
     assert "advection: the data do not change in time" in said and "darcy: the data" not in said
     assert "better than persistence at every horizon.\n" not in said
+    worse = json.loads(Path(runs.path("both", "evaluation.json")).read_text())["worse_than_persistence"]
+    assert all(entry["task"] == "darcy" for entry in worse)
 
 
 def test_only_the_split_that_is_evaluated_has_to_be_there(runs, config):

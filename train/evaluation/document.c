@@ -12,11 +12,25 @@
 
 /* ---- making ---------------------------------------------------------------------------------------------------- */
 
-/* Adds the horizons at which the operator is worse than persistence. */
-static void find_worse(const ups_task_evaluation *evaluation, json_t *worse) {
+static bool is_evaluated(const ups_horizon_evaluation *h) {
+    return h->windows > 0 || h->steps == 0;
+}
+
+/* Whether repeating the start is exact at every horizon: the data do not change, and there is nothing to predict. */
+static bool is_still(const ups_task_evaluation *evaluation) {
     for (int i = 0; i < evaluation->horizon_count; i++) {
         const ups_horizon_evaluation *h = &evaluation->horizons[i];
-        if (h->windows == 0 && h->steps > 0) continue;
+        if (is_evaluated(h) && !(h->summary[UPS_FORECAST_PERSISTENCE].rmse <= 0)) return false;
+    }
+    return true;
+}
+
+/* Adds the horizons at which the operator is worse than persistence, where there is something to predict. */
+static void find_worse(const ups_task_evaluation *evaluation, json_t *worse) {
+    if (is_still(evaluation)) return;
+    for (int i = 0; i < evaluation->horizon_count; i++) {
+        const ups_horizon_evaluation *h = &evaluation->horizons[i];
+        if (!is_evaluated(h)) continue;
         double model = h->summary[UPS_FORECAST_MODEL].nrmse, baseline = h->summary[UPS_FORECAST_PERSISTENCE].nrmse;
         bool blew_up = !isfinite(model) && isfinite(baseline);
         if (!blew_up && !(model > baseline)) continue;
