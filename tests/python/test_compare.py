@@ -194,6 +194,8 @@ def test_runs_are_evaluated_once_and_again_only_when_something_changed(runs, tra
     third, reasons, later = compared()
     assert reasons == ["it is of other models"] and later[0] == times[0] and later[1] != times[1]
     assert third["tasks"] != first["tasks"]
+    for key, value in (("device.threads", 2), ("data.decode_threads", 2), ("data.residency", "stream")):  # no number depends on them
+        assert compared("--set", f"{key}={value}")[1:] == ([], later)
     assert compared("--set", "evaluation.given=1", "--set", "evaluation.horizons=[0]")[1] == ["it was made with other settings"] * 2
     runs.must("eval", config, "--split", "train", "--set", "evaluation.max_samples=3")
     one_sentence(ups("compare", kept[0], kept[1]), "the test trajectories differ")

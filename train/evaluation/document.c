@@ -5,6 +5,7 @@
 #include "cache/store/fingerprint.h"
 #include "train/config/load.h"
 #include "train/run/machine.h"
+#include "train/run/own.h"
 #include "train/run/provenance.h"
 #include <math.h>
 #include <stdlib.h>
@@ -273,18 +274,38 @@ static ups_status find_other_data(const ups_session *session, const json_t *docu
     return UPS_OK;
 }
 
+/* Whether evaluations by the configuration that is told, as text, and by the one of now give other numbers: they differ
+ * in a key of evaluation, in what becomes of bad samples, or in one that any result depends on. */
+static ups_status evaluates_otherwise(const ups_run_config *now, const char *told, bool *otherwise, ups_error *error) {
+    static const char section[] = "evaluation.";
+    void *then = NULL;
+    ups_run_differences differences = {0};
+    ups_error unreadable; /* of another version, or of none */
+    *otherwise = ups_config_load_text("evaluation.json", told, strlen(told), &ups_run_schema, NULL, 0, &then,
+                                      &unreadable) != UPS_OK;
+    if (*otherwise) return UPS_OK;
+    const ups_status status = ups_run_compare(then, now, &differences, error);
+    for (size_t i = 0; i < differences.count; i++) {
+        const ups_run_difference *d = &differences.list[i];
+        *otherwise = *otherwise || !d->neutral || strncmp(d->key, section, strlen(section)) == 0 ||
+                     strcmp(d->key, "data.on_bad_sample") == 0;
+    }
+    ups_run_differences_free(&differences);
+    ups_config_free(then);
+    return status;
+}
+
 static ups_status find_reason(const ups_session *session, const ups_surrogate_files *files, const json_t *document,
                               const char **reason, ups_error *error) {
-    char *config = NULL;
     *reason = NULL;
     if (strcmp(text_in(document, "autoencoder", "xxh3"), files->autoencoder_hash) != 0 ||
         strcmp(text_in(document, "operator", "xxh3"), files->operator_hash) != 0) {
         *reason = "it is of other models";
         return UPS_OK;
     }
-    UPS_TRY(ups_config_print(&ups_run_schema, session->config, &config, error));
-    if (strcmp(text_in(document, "command", "config"), config) != 0) *reason = "it was made with other settings";
-    free(config);
+    bool otherwise;
+    UPS_TRY(evaluates_otherwise(session->config, text_in(document, "command", "config"), &otherwise, error));
+    if (otherwise) *reason = "it was made with other settings";
     return *reason ? UPS_OK : find_other_data(session, document, reason, error);
 }
 

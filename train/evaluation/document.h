@@ -37,8 +37,9 @@ ups_status ups_evaluation_make(ups_session *session, const ups_evaluation_reques
 ups_status ups_evaluation_publish(const ups_run_config *config, const json_t *document, ups_error *error);
 
 /* The run's evaluation.json, where it is what ups_evaluation_make would make of the run's own models now: of the same
- * models, configuration and files, on the split that is held out, with each trajectory's error. Else *document is NULL
- * and `reason` (may be NULL) says why, as static text. Errors: UPS_ERR_FORMAT where the file is damaged. */
+ * models, configuration (but for keys that change no number) and files, on the split that is held out, with each
+ * trajectory's error. Else *document is NULL and `reason` (may be NULL) says why, as static text. Errors:
+ * UPS_ERR_FORMAT where the file is damaged. */
 ups_status ups_evaluation_recall(ups_session *session, json_t **document, const char **reason, ups_error *error);
 
 /* The run's evaluation.json, or one that is made now, and written, where that is none of it; the log says why. `name`:
