@@ -154,6 +154,26 @@ def test_what_a_run_predicted_has_the_errors_of_the_run(runs, trained):
     one_sentence(runs.run("eval", trained, "--predictions", "darci=" + runs.path("out-darcy.h5")), "no task darci")
 
 
+def test_rollouts_that_lack_bad_trajectories_are_matched_by_the_names_that_they_tell(runs):
+    path = runs.generate("advection1d", "holes.h5", SAMPLES, "-r", "32", "--steps", "9")
+    with h5py.File(path, "r+") as file:
+        file["tensor"][17, 3] = np.nan
+    config = runs.config("holes", CONFIG.replace("root: {data},", "root: {data}, on_bad_sample: skip,"), file="holes.h5", more="")
+    runs.must("train", config)
+    own = scored(runs, config, "-o", runs.path("holes-own.json"))["tasks"][0]
+    runs.must("rollout", config, "-n", "100", "-o", runs.path("holes.h5"))
+    found = scored(runs, config, "--predictions", runs.path("holes.h5"))["tasks"][0]
+    assert own["trajectories"] == found["trajectories"] == 3
+    assert found["by_trajectory"]["truth_xxh3"] == own["by_trajectory"]["truth_xxh3"]
+    assert found["by_trajectory"]["nrmse"] == pytest.approx(own["by_trajectory"]["nrmse"], rel=1e-6)
+    three = scored(runs, config, "--predictions", runs.path("holes.h5"), "--set", "evaluation.max_samples=3")["tasks"][0]  # 16, 17 and 18, of which one is bad
+    assert three["by_trajectory"]["nrmse"] == found["by_trajectory"]["nrmse"][:2]
+    runs.must("rollout", config, "-n", "2", "-o", runs.path("two.h5"))  # 16 and 18, but 19 could be predicted, too
+    one_sentence(runs.run("eval", config, "--predictions", runs.path("two.h5")), r"two.h5: by its attribute ups.samples no trajectory is tensor\[19\]")
+    np.save(runs.path("three.npy"), np.zeros((3, 9, 32), "f4"))  # which tells no names
+    one_sentence(runs.run("eval", config, "--predictions", runs.path("three.npy")), "3 trajectories are predicted, but the split has 4")
+
+
 def test_two_models_are_compared_by_trajectory(runs, line):
     config, truth = line
     for name, size in (("near", 0.01), ("far", 0.5)):

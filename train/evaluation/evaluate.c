@@ -308,7 +308,8 @@ ups_status ups_evaluation_match(const ups_run_config *config, const ups_task *ta
     UPS_TRY(ups_evaluation_given(config, task, &given, error));
     UPS_TRY(ups_task_check_split(task, split, error));
     return ups_predictions_match(predictions, given, frames_of(task) - given, chosen_of(config, task, split),
-                                 task->splits.count[split], error);
+                                 task->splits.samples[split], task->splits.count[split],
+                                 config->data.on_bad_sample == UPS_BAD_SAMPLE_SKIP, error);
 }
 
 ups_status ups_evaluate_task(const ups_run_config *config, const ups_tasks *tasks, int index, ups_split split,

@@ -7,6 +7,7 @@
 #include "pipeline/layouts/layouts.h"
 #include "pipeline/layouts/mapping.h"
 #include "train/data/splits.h"
+#include "train/evaluation/told_samples.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@ struct ups_predictions {
     int64_t given, steps;      /* of a trajectory */
     int64_t first, stride;     /* the file's frames that are scored: first, first + stride, … */
     int64_t chosen, have;      /* trajectories that are scored, and of their split */
+    int64_t *index;            /* (chosen): the files' sample of each, −1: none; NULL: by their order */
     void *stored;              /* of one sample, all frames from the last given one on: as stored, … */
     float *values, *reordered; /* … as float32; and a frame with channels last */
     char name[LONGEST_NAME];
@@ -302,6 +304,7 @@ void ups_predictions_close(ups_predictions *predictions) {
     if (!predictions) return;
     ups_source_close(predictions->source);
     free(predictions->channel);
+    free(predictions->index);
     free(predictions->stored);
     free(predictions->values);
     free(predictions->reordered);
@@ -314,8 +317,59 @@ ups_status ups_predictions_hash(const ups_predictions *predictions, char hex[33]
 
 /* ---- which frame is which --------------------------------------------------------------------------------------- */
 
-ups_status ups_predictions_match(ups_predictions *p, int64_t given, int64_t steps, int64_t chosen, int64_t have,
-                                 ups_error *error) {
+/* A name of two samples of the split says nothing, whichever of them was predicted. */
+static ups_status is_ambiguous(const ups_predictions *p, const int64_t *samples, const char *name, bool *is,
+                               ups_error *error) {
+    int64_t found = 0;
+    for (int64_t i = 0; i < p->have; i++) {
+        ups_sample sample;
+        UPS_TRY(ups_source_describe(p->task->source, samples[i], &sample, error));
+        found += strcmp(sample.name, name) == 0;
+    }
+    *is = found > 1;
+    return UPS_OK;
+}
+
+/* Finds the trajectories by the names that the files tell, where these say which they are. */
+static ups_status find_by_name(ups_predictions *p, const ups_told_samples *told, const int64_t *samples,
+                               ups_error *error) {
+    bool ambiguous = told->count != p->source->count, any = false;
+    for (int64_t i = 0; i < told->count && !ambiguous; i++)
+        UPS_TRY(is_ambiguous(p, samples, told->names[i], &ambiguous, error));
+    if (ambiguous) return UPS_OK;
+    int64_t *index = malloc((size_t)p->chosen * sizeof *index);
+    if (!index) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    ups_status status = UPS_OK;
+    for (int64_t i = 0; i < p->chosen && status == UPS_OK; i++) {
+        ups_sample sample;
+        status = ups_source_describe(p->task->source, samples[i * p->have / p->chosen], &sample, error);
+        index[i] = status == UPS_OK ? ups_told_samples_find(told, sample.name) : -1;
+        any = any || index[i] >= 0;
+    }
+    free(p->index);
+    p->index = any && status == UPS_OK ? index : NULL;
+    if (!p->index) free(index);
+    return status;
+}
+
+/* By names where bad trajectories are left out, so that there may be fewer than the split has; else by their order. */
+static ups_status match_trajectories(ups_predictions *p, const int64_t *samples, bool skipped, ups_error *error) {
+    if (skipped) {
+        ups_told_samples told;
+        UPS_TRY(ups_told_samples_read(p->source->files, p->source->file_count, &told, error));
+        const ups_status status = find_by_name(p, &told, samples, error);
+        ups_told_samples_free(&told);
+        if (status != UPS_OK || p->index) return status;
+    }
+    if (p->source->count == p->chosen || p->source->count == p->have) return UPS_OK;
+    return ups_fail(error, UPS_ERR_ARGUMENT,
+                    "%s: %lld trajectories are predicted, but the split has %lld, of which %lld are scored "
+                    "(evaluation.max_samples); predict each, in the order of the task's files",
+                    p->source->files[0], (long long)p->source->count, (long long)p->have, (long long)p->chosen);
+}
+
+ups_status ups_predictions_match(ups_predictions *p, int64_t given, int64_t steps, int64_t chosen,
+                                 const int64_t *samples, int64_t have, bool skipped, ups_error *error) {
     const int64_t times = p->geometry.times, all = given + steps, stored = p->task->geometry.times;
     const char *file = p->source->files[0];
     p->given = given;
@@ -330,11 +384,7 @@ ups_status ups_predictions_match(ups_predictions *p, int64_t given, int64_t step
                         "(evaluation.given: %lld), or write these before them, %lld in all",
                         file, (long long)times, (long long)steps, given == 1 ? "one" : "ones", p->task->name,
                         (long long)given, (long long)all);
-    if (p->source->count != chosen && p->source->count != have)
-        return ups_fail(error, UPS_ERR_ARGUMENT,
-                        "%s: %lld trajectories are predicted, but the split has %lld, of which %lld are scored "
-                        "(evaluation.max_samples); predict each, in the order of the task's files",
-                        file, (long long)p->source->count, (long long)have, (long long)chosen);
+    UPS_TRY(match_trajectories(p, samples, skipped, error));
     const size_t elements = (size_t)(p->points * p->geometry.channels);
     if (p->stored) return UPS_OK;                                      /* it was settled before */
     p->stored = malloc((size_t)times * elements * sizeof(double) + 1); /* the widest that there are */
@@ -347,6 +397,7 @@ ups_status ups_predictions_match(ups_predictions *p, int64_t given, int64_t step
 /* ---- reading ---------------------------------------------------------------------------------------------------- */
 
 static int64_t sample_of(const ups_predictions *p, int64_t position) {
+    if (p->index) return p->index[position];
     return p->source->count == p->chosen ? position : position * p->have / p->chosen;
 }
 
@@ -409,6 +460,11 @@ ups_status ups_predictions_read(ups_predictions *p, int64_t position, const ups_
     const ups_frames range = {p->first - before, p->geometry.times - p->first + before};
     const int64_t elements = p->points * p->geometry.channels;
     ups_sample sample;
+    if (index < 0)
+        return ups_fail(error, UPS_ERR_ARGUMENT,
+                        "%s: by its attribute ups.samples no trajectory is %s of task %s; predict each, but those with "
+                        "bad values",
+                        p->source->files[0], truth->name, p->task->name);
     UPS_TRY(ups_source_describe(p->source, index, &sample, error));
     UPS_TRY(check_points(p, position, &sample, truth, error));
     UPS_TRY(ups_source_read(p->source, index, range, p->stored, error));

@@ -21,9 +21,10 @@ ups_status ups_predictions_hash(const ups_predictions *predictions, char hex[33]
 /* Settles which frame is which. A trajectory is `given` frames and `steps` behind them, at the task's stride: the files
  * may have all of them, those of the steps alone, or all that the data store. `chosen` trajectories are scored, evenly
  * spread over a split of `have`: the files may have a sample for each of these or for each of those, in the split's
- * order. It may be called again. UPS_ERR_ARGUMENT says what they have instead. */
+ * order. `samples` (have) is the split; where what is bad is `skipped`, files of rollouts may have fewer, and their
+ * names tell which. It may be called again. UPS_ERR_ARGUMENT says what they have instead. */
 ups_status ups_predictions_match(ups_predictions *predictions, int64_t given, int64_t steps, int64_t chosen,
-                                 int64_t have, ups_error *error);
+                                 const int64_t *samples, int64_t have, bool skipped, ups_error *error);
 
 /* The steps of the `position`-th of the chosen trajectories: `frames` (steps, points, channels), points in the order of
  * `truth`, which is that trajectory. `given` (points, channels): the last given frame, where the files have it;
