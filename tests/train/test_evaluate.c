@@ -412,7 +412,7 @@ CLAIM(models_that_tell_of_another_origin_are_refused_naming_what_differs) {
                  "and its run have: its 'heads' is 4, here it is 2; go back");
     tell_origin("operator.safetensors", "wave.parameters", "[\"nu\"]");
     expect_stale("another wave.parameters than this configuration, its files and its run have: there it is [\"nu\"], "
-                 "here {\"names\":[\"beta\"]");
+                 "here {\"constant\":[true],\"names\":[\"beta\"]");
     tell_origin("operator.safetensors", NULL, NULL);
     tell_origin("autoencoder.safetensors", "wave.normalisation", "[[0.0,1.0]]");
     expect_stale("autoencoder.safetensors: the model was trained with another wave.normalisation");
