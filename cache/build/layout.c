@@ -244,6 +244,16 @@ ups_status ups_cache_unseal(const char *directory, const json_t *attributes, ups
     return ups_document_publish_group(directory, attributes, error);
 }
 
+ups_status ups_cache_can_extend(const char *directory, const json_t *attributes,
+                                const ups_cache_description *description, ups_cache_shape shape, ups_error *error) {
+    json_t *found = NULL;
+    int64_t samples;
+    UPS_TRY(read_group(directory, &found, error));
+    ups_status status = ups_cache_check_extension(directory, found, attributes, description, shape, &samples, error);
+    json_decref(found);
+    return status;
+}
+
 ups_status ups_cache_is_of(const char *directory, const json_t *attributes, bool *same, ups_error *error) {
     json_t *found = NULL;
     UPS_TRY(read_group(directory, &found, error));

@@ -30,6 +30,10 @@ ups_status ups_cache_lay_out(const ups_cache_layout *layout, int64_t *extended_f
 ups_status ups_cache_seal(const char *directory, json_t *attributes, json_t *result, ups_error *error);
 ups_status ups_cache_unseal(const char *directory, const json_t *attributes, ups_error *error);
 
+/* Whether the group on disk can be extended to the description (extend.h), whose attributes these are. */
+ups_status ups_cache_can_extend(const char *directory, const json_t *attributes,
+                                const ups_cache_description *description, ups_cache_shape shape, ups_error *error);
+
 /* Is the group on disk, finished or not, made from these attributes? */
 ups_status ups_cache_is_of(const char *directory, const json_t *attributes, bool *same, ups_error *error);
 

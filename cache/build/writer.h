@@ -60,6 +60,10 @@ typedef struct ups_cache_writer ups_cache_writer;
 ups_status ups_cache_writer_open(const char *directory, const ups_cache_description *description,
                                  ups_cache_writer **writer, ups_error *error);
 
+/* Whether opening would extend `group`, the directory of the description's group, which was made of other source data:
+ * UPS_OK; UPS_ERR_STALE, with what stands against it, when not. Nothing is written, and builders are not looked for. */
+ups_status ups_cache_would_extend(const char *group, const ups_cache_description *description, ups_error *error);
+
 /* Leases shards to this process: about `most` samples, but at least one shard. Their samples that are yet to be put go
  * to `samples` (ups_cache_writer_room of them fit). *count 0: nothing is left, or others have what is left. Samples may
  * also be put without being taken, when one process builds alone. Thread-safe. */

@@ -189,6 +189,21 @@ static int64_t first_shard(const ups_cache_description *d, ups_cache_shape shape
     return (int64_t)((double)ups_cache_shard_count(shape) * (double)d->rank / (double)d->ranks);
 }
 
+static ups_cache_shape shape_of(const ups_cache_description *d) {
+    ups_cache_shape shape = {d->samples, {d->times, d->tokens, d->dim}, d->samples_per_shard};
+    if (!shape.samples_per_shard) shape.samples_per_shard = default_samples_per_shard(shape.trajectory);
+    return shape;
+}
+
+ups_status ups_cache_would_extend(const char *group, const ups_cache_description *d, ups_error *error) {
+    UPS_TRY(check_description(d, error));
+    json_t *attributes = ups_cache_attributes(d, shape_of(d));
+    ups_status status = attributes ? ups_cache_can_extend(group, attributes, d, shape_of(d), error)
+                                   : ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to look at it", group);
+    json_decref(attributes);
+    return status;
+}
+
 ups_status ups_cache_writer_open(const char *directory, const ups_cache_description *d, ups_cache_writer **result,
                                  ups_error *error) {
     *result = NULL;
@@ -196,8 +211,7 @@ ups_status ups_cache_writer_open(const char *directory, const ups_cache_descript
     ups_cache_writer *writer = calloc(1, sizeof *writer);
     if (!writer) return ups_fail(error, UPS_ERR_MEMORY, "%s: no memory to build the cache", directory);
     pthread_mutex_init(&writer->mutex, NULL);
-    writer->shape = (ups_cache_shape){d->samples, {d->times, d->tokens, d->dim}, d->samples_per_shard};
-    if (!d->samples_per_shard) writer->shape.samples_per_shard = default_samples_per_shard(writer->shape.trajectory);
+    writer->shape = shape_of(d);
     writer->codec = d->codec;
     writer->max_abs_error = d->max_abs_error;
     writer->skip_bad = d->on_bad_sample == UPS_BAD_SAMPLE_SKIP;

@@ -84,9 +84,13 @@ static ups_status offer_group(const char *path, const ups_prune_options *options
                               ups_error *error) {
     char why[600] = "";
     ups_prune_item *item;
-    if (options->stale && options->stale(options->context, path, why)) {
+    bool kept = false;
+    if (options->stale && options->stale(options->context, path, &kept, why)) {
         UPS_TRY(append(list, UPS_PRUNE_STALE, path, &item, error));
-        decide(item, why);
+        if (kept)
+            memcpy(item->reason, why, sizeof why);
+        else
+            decide(item, why);
         return UPS_OK;
     }
     ups_cache_group *group = NULL;

@@ -26,8 +26,9 @@ typedef struct ups_prune_list {
 
 typedef struct ups_prune_options {
     double incomplete_age; /* seconds without a change after which an unfinished build is given up */
-    /* Whether the group at `directory` is of something else than it should be, and why; NULL: never asked. */
-    bool (*stale)(void *context, const char *directory, char reason[600]);
+    /* Whether the group at `directory` is of something else than it should be, and why; *kept: it is of use
+     * nevertheless, and the reason says for what. NULL: never asked. */
+    bool (*stale)(void *context, const char *directory, bool *kept, char reason[600]);
     void *context;
 } ups_prune_options;
 

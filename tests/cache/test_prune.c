@@ -156,9 +156,14 @@ static void only_old_temporary_files_of_the_dead_go(void **state) {
     ups_prune_list_free(&list);
 }
 
-static bool always_stale(void *context, const char *directory, char reason[600]) {
+static bool always_stale(void *context, const char *directory, bool *kept, char reason[600]) {
     strcpy(reason, "another encoder");
     return strcmp(directory, context) == 0;
+}
+
+static bool stale_and_kept(void *context, const char *directory, bool *kept, char reason[600]) {
+    *kept = true;
+    return always_stale(context, directory, kept, reason);
 }
 
 static void what_is_called_stale_is_found_and_only_that(void **state) {
@@ -169,6 +174,10 @@ static void what_is_called_stale_is_found_and_only_that(void **state) {
     assert_int_equal(list.count, 1);
     assert_true(list.item[0].kind == UPS_PRUNE_STALE && list.item[0].removable);
     assert_string_equal(list.item[0].reason, "another encoder");
+    ups_prune_list_free(&list);
+    options.stale = stale_and_kept;
+    list = found_below(root, &options);
+    assert_true(list.count == 1 && !list.item[0].removable && list.bytes == 0);
     ups_prune_list_free(&list);
 }
 

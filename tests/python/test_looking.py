@@ -228,6 +228,30 @@ def test_a_stale_group_is_said_to_be_and_pruned_when_that_is_asked_for(runs, bui
         "with --yes it goes, and the others stay"
 
 
+def test_a_cache_that_more_files_extend_is_kept_by_pruning(runs):
+    """Files that arrive later, and files that changed: the first are added by `cache build`, the others are what makes a cache stale."""
+    data = runs.path("growing")
+    os.mkdir(data)
+    generate = ("datagen", "advection1d", "-n", "6", "-r", "32", "--steps", "9", "-t", "1")
+    runs.must(*generate, "-o", os.path.join(data, "wave_beta0.1.hdf5"), "--seed", "1")
+    text = CONFIG.replace("files: [advection.h5]", "files: [wave_beta*.hdf5]").replace("steps: 60", "steps: 0")
+    text = text[:text.index("  - name: darcy")] + text[text.index("model:"):]
+    config, folder = runs.config("grows", text, data=data), runs.path("grows", "cache")
+    runs.must("train", config, "--stage", "autoencoder", "-q")
+    runs.must("cache", "build", config)
+    runs.must(*generate, "-o", os.path.join(data, "wave_beta0.2.hdf5"), "--seed", "2")
+    before = tree(folder)
+    said = json.loads(cache("prune", "--config", config, "--yes", "--json").stdout)
+    assert len(said["items"]) == 3 and said["removable_bytes"] == said["freed_bytes"] == 0
+    assert all("can be extended by `ups cache build`" in item["reason"] and not item["removable"] for item in said["items"])
+    assert tree(folder) == before
+    assert "were there" in runs.must("cache", "build", config).stdout
+    assert "nothing to remove" in runs.must("cache", "prune", "--config", config).stdout
+    runs.must(*generate, "-o", os.path.join(data, "wave_beta0.1.hdf5"), "--seed", "3", "--force")
+    said = json.loads(cache("prune", "--config", config, "--yes", "--json").stdout)
+    assert len(said["items"]) == 3 and all(item["removed"] and "source data" in item["reason"] for item in said["items"])
+
+
 # ---- the portable store, and other exports
 
 def test_exports_hold_what_the_cache_holds_or_what_was_chosen_of_it(scratch):

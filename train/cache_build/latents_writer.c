@@ -40,56 +40,86 @@ static void choose_device(const char *cache, const ups_task *task, ups_split spl
     free(directory);
 }
 
-ups_status ups_latents_write(const ups_run_config *config, const ups_task *task, ups_split split,
-                             ups_latents_writing writing, ups_cache_writer **writer, ups_error *error) {
+/* What a group of the split is to be, with what the description points to. */
+typedef struct described {
+    ups_cache_description description;
+    double *time, *parameters;
+    json_t *source, *encoder, *normalisation;
+} described;
+
+static void free_described(described *d) {
+    json_decref(d->source);
+    json_decref(d->encoder);
+    json_decref(d->normalisation);
+    free(d->parameters);
+    free(d->time);
+}
+
+/* To be freed, whatever the outcome. The device is the caller's to tell. */
+static ups_status describe(const ups_run_config *config, const ups_task *task, ups_split split, described *d,
+                           ups_error *error) {
     int64_t samples = task->splits.count[split], times = task->geometry.times;
     int parameter_count = task->source->parameter_count;
-    double *time = malloc((size_t)(samples * times) * sizeof *time);
-    double *parameters = malloc((size_t)(samples * parameter_count + 1) * sizeof *parameters);
-    char *directory = ups_run_cache_directory(config);
-    json_t *source = json_array(), *encoder_json = ups_latents_describe_encoder(config, task),
-           *normalisation = ups_networks_describe_normalisation(task);
+    *d = (described){.time = malloc((size_t)(samples * times) * sizeof *d->time),
+                     .parameters = malloc((size_t)(samples * parameter_count + 1) * sizeof *d->parameters),
+                     .source = json_array(),
+                     .encoder = ups_latents_describe_encoder(config, task),
+                     .normalisation = ups_networks_describe_normalisation(task)};
     for (int64_t f = 0; f < task->source->file_count; f++) {
-        json_array_append_new(source, json_string(task->source->files[f]));
+        json_array_append_new(d->source, json_string(task->source->files[f]));
     }
-    ups_cache_description description = {
+    d->description = (ups_cache_description){
         .task = task->name,
         .split = ups_split_name(split),
         .samples = samples,
         .times = times,
         .tokens = ups_task_latents(config, task).tokens,
         .dim = ups_task_latents(config, task).dim,
-        .time = time,
+        .time = d->time,
         .parameter_count = parameter_count,
         .parameter_names = task->source->parameter_names,
-        .parameters = parameters,
+        .parameters = d->parameters,
         .source_samples = task->splits.samples[split],
         .files = task->source->files,
         .file_count = task->source->file_count,
-        .source = source,
-        .encoder = encoder_json,
-        .normalisation = normalisation,
+        .source = d->source,
+        .encoder = d->encoder,
+        .normalisation = d->normalisation,
         .codec = {.portable = config->cache.codec == UPS_CACHE_PORTABLE, .level = (int)config->cache.level},
         .max_abs_error = ups_latents_error_bound(config),
         .samples_per_shard = config->cache.samples_per_shard,
         .on_bad_sample = config->cache.on_bad_sample,
-        .repair = writing.repair,
-        .broken = writing.broken,
-        .broken_count = writing.broken_count,
-        .rank = writing.rank,
-        .ranks = writing.ranks,
     };
-    ups_status status =
-        time && parameters && directory ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "cache: out of memory");
-    if (status == UPS_OK) status = gather(task, split, time, parameters, &description.time_per_sample, error);
-    if (status == UPS_OK) status = ups_latents_fingerprint(config, task, split, &description.fingerprint, error);
-    if (status == UPS_OK) choose_device(directory, task, split, &writing, &description.fingerprint);
-    if (status == UPS_OK) status = ups_cache_writer_open(directory, &description, writer, error);
-    json_decref(source);
-    json_decref(encoder_json);
-    json_decref(normalisation);
+    if (!d->time || !d->parameters) return ups_fail(error, UPS_ERR_MEMORY, "cache: out of memory");
+    UPS_TRY(gather(task, split, d->time, d->parameters, &d->description.time_per_sample, error));
+    return ups_latents_fingerprint(config, task, split, &d->description.fingerprint, error);
+}
+
+ups_status ups_latents_write(const ups_run_config *config, const ups_task *task, ups_split split,
+                             ups_latents_writing writing, ups_cache_writer **writer, ups_error *error) {
+    described d;
+    ups_cache_description *description = &d.description;
+    char *directory = ups_run_cache_directory(config);
+    ups_status status = describe(config, task, split, &d, error);
+    if (status == UPS_OK && !directory) status = ups_fail(error, UPS_ERR_MEMORY, "cache: out of memory");
+    description->repair = writing.repair;
+    description->broken = writing.broken;
+    description->broken_count = writing.broken_count;
+    description->rank = writing.rank;
+    description->ranks = writing.ranks;
+    if (status == UPS_OK) choose_device(directory, task, split, &writing, &description->fingerprint);
+    if (status == UPS_OK) status = ups_cache_writer_open(directory, description, writer, error);
+    free_described(&d);
     free(directory);
-    free(parameters);
-    free(time);
+    return status;
+}
+
+ups_status ups_latents_check_extension(const ups_run_config *config, const ups_task *task, ups_split split,
+                                       const char *group, const char *device, ups_error *error) {
+    described d;
+    ups_status status = describe(config, task, split, &d, error);
+    snprintf(d.description.fingerprint.device, sizeof d.description.fingerprint.device, "%s", device);
+    if (status == UPS_OK) status = ups_cache_would_extend(group, &d.description, error);
+    free_described(&d);
     return status;
 }

@@ -20,4 +20,9 @@ typedef struct ups_latents_writing {
 ups_status ups_latents_write(const ups_run_config *config, const ups_task *task, ups_split split,
                              ups_latents_writing writing, ups_cache_writer **writer, ups_error *error);
 
+/* Whether writing would extend `group`, the directory of a group of this task and split, on the device that made it:
+ * UPS_OK; otherwise UPS_ERR_STALE, with what stands against it. Nothing is written. */
+ups_status ups_latents_check_extension(const ups_run_config *config, const ups_task *task, ups_split split,
+                                       const char *group, const char *device, ups_error *error);
+
 #endif

@@ -5,6 +5,7 @@
 #include "tools/commands/commands.h"
 #include "tools/commands/config_mistakes.h"
 #include "tools/report/cache/facts.h"
+#include "train/cache_build/latents_writer.h"
 #include "train/data/latents.h"
 #include "train/data/normalisation.h"
 #include "train/session.h"
@@ -53,10 +54,36 @@ static bool same_place(const char *a, const char *b) {
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
+/* Where other source data are all that differs, they may be the same ones and more. */
+static bool can_be_extended(const run *r, const ups_task *task, ups_split split, const ups_cache_group *group,
+                            const ups_fingerprint *expected) {
+    ups_fingerprint rest = *expected;
+    ups_error error;
+    rest.source[0] = '\0';
+    return ups_fingerprint_compare(&rest, &group->fingerprint, "it", &error) == UPS_OK &&
+           ups_latents_check_extension(r->session.config, task, split, group->directory, group->fingerprint.device,
+                                       &error) == UPS_OK;
+}
+
+static bool is_stale_split(run *r, const ups_task *task, ups_split split, const char *directory, bool *kept,
+                           char reason[600]) {
+    ups_fingerprint expected = {0};
+    ups_cache_group *group = NULL;
+    ups_error error;
+    r->status = ups_latents_fingerprint(r->session.config, task, split, &expected, &r->error);
+    if (r->status != UPS_OK || ups_cache_group_open(directory, &group, &error) != UPS_OK) return false;
+    bool stale = ups_fingerprint_compare(&expected, &group->fingerprint, "it", &error) == UPS_ERR_STALE;
+    *kept = stale && can_be_extended(r, task, split, group, &expected);
+    ups_cache_group_close(group);
+    if (stale) snprintf(reason, 600, "%.599s", error.message);
+    if (*kept)
+        snprintf(reason, 600, "source files were added since it was built: can be extended by `ups cache build`");
+    return stale;
+}
+
 /* Only groups at the places of this run's tasks are asked about; what lies elsewhere is another run's. */
-static bool is_stale(void *context, const char *directory, char reason[600]) {
+static bool is_stale(void *context, const char *directory, bool *kept, char reason[600]) {
     run *r = context;
-    bool stale = false;
     for (int t = 0; t < r->session.tasks->count && r->status == UPS_OK; t++) {
         const ups_task *task = &r->session.tasks->task[t];
         for (int s = 0; s < UPS_SPLIT_COUNT; s++) {
@@ -64,22 +91,10 @@ static bool is_stale(void *context, const char *directory, char reason[600]) {
             if (asprintf(&place, "%s/%s/%s", r->cache, task->name, ups_split_name((ups_split)s)) < 0) continue;
             bool asked = task->splits.count[s] > 0 && same_place(place, directory);
             free(place);
-            if (!asked) continue;
-            ups_fingerprint expected = {0};
-            ups_cache_group *group = NULL;
-            ups_error error;
-            r->status = ups_latents_fingerprint(r->session.config, task, (ups_split)s, &expected, &r->error);
-            if (r->status != UPS_OK) return false;
-            ups_status status = ups_cache_group_open(directory, &group, &error);
-            if (status == UPS_OK) {
-                status = ups_fingerprint_compare(&expected, &group->fingerprint, "it", &error);
-            }
-            ups_cache_group_close(group);
-            stale = status == UPS_ERR_STALE;
-            if (stale) snprintf(reason, 600, "%.599s", error.message);
+            if (asked) return is_stale_split(r, task, (ups_split)s, directory, kept, reason);
         }
     }
-    return stale;
+    return false;
 }
 
 /* As the caches of the run were made: by what its autoencoder tells. Nothing is measured or written here. */
