@@ -306,6 +306,16 @@ static bool split_path(const char *path, char **temporary, char **directory) {
     return *directory && *temporary;
 }
 
+char *ups_temporary_name(const char *path) {
+    char *temporary = NULL, *directory = NULL;
+    if (!split_path(path, &temporary, &directory)) {
+        free(temporary);
+        temporary = NULL;
+    }
+    free(directory);
+    return temporary;
+}
+
 /* "out.h5 (a link to /data/out.h5)"; malloc. */
 static char *name_of(const char *path, const char *place) {
     char *name = NULL;

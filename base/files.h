@@ -84,6 +84,9 @@ typedef enum ups_partial_owner {
 } ups_partial_owner;
 ups_partial_owner ups_partial_owner_of(const char *name); /* without directories */
 
+/* Such a name beside `path` that nobody else uses. Free with free(); NULL: no memory. */
+char *ups_temporary_name(const char *path);
+
 /* Removes what killed writers left in a directory: abandoned temporary names, files and directories. */
 ups_status ups_remove_partials(const char *directory, ups_error *error);
 /* Those alone that were to become `path`. For a file in a directory where anything may lie. */

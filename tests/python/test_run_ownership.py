@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -393,6 +394,51 @@ def test_a_replacement_killed_at_any_of_its_steps_is_ended_by_the_next_command(s
         done, struck = with_fault(sandbox, sandbox.command, f"{calls}:{n}:kill")
         assert done.returncode == -signal.SIGKILL, struck
         usable_or_resumable(sandbox)
+
+
+@pytest.fixture(scope="module")
+def other_disk(runs):
+    """A folder on another file system than the runs."""
+    for place in ("/dev/shm", "/tmp", os.path.dirname(UPS)):
+        if os.access(place, os.W_OK) and os.stat(place).st_dev != os.stat(runs.folder).st_dev:
+            with tempfile.TemporaryDirectory(prefix="ups-disk-", dir=place) as folder:
+                yield folder
+            return
+    pytest.skip("/dev/shm, /tmp and the build folder are one file system")
+
+
+@pytest.mark.parametrize("linked", ["checkpoints", "checkpoints/operator"])
+def test_checkpoints_on_another_disk_are_replaced_there_also_when_killed_at_any_step(sandbox, other_disk, linked):
+    """A user moved them there, and left a link. What is killed in between is ended by the next command, and leaves nothing on either disk."""
+    link, disk, calls = os.path.join(sandbox.run, linked), os.path.join(other_disk, "disk"), "rename,unlink,mkdir,sync"
+    command = ["train", sandbox.run, "--extend", "--set", "operator.steps=70"]
+
+    def begin():
+        sandbox.begin("trained")
+        shutil.rmtree(disk, ignore_errors=True)
+        shutil.copytree(link, disk)
+        shutil.rmtree(link)
+        os.symlink(disk, link)
+
+    begin()
+    done, struck = with_fault(sandbox, command, f"{calls}:1+:none")
+    assert done.returncode == 0, done.stderr
+    expected, there = models(sandbox.run), tree(disk)
+    assert os.path.islink(link) and json.loads(Path(sandbox.run, "checkpoints", "operator", "latest.json").read_text())["step"] == 70
+    first = max(i for i, line in enumerate(struck, 1) if "redo.json" in line)
+    steps = range(first, len(struck) + 1)
+    for n in steps if ALL else sorted(random.Random(5).sample(steps, 8)):
+        begin()
+        done, struck = with_fault(sandbox, command, f"{calls}:{n}:kill")
+        assert done.returncode == -signal.SIGKILL, struck
+        done = ups("eval", sandbox.run, "--quiet")
+        assert done.returncode == 0, done.stderr
+        if os.path.exists(os.path.join(sandbox.run, "next")):
+            done = ups("train", sandbox.run, "--resume", "--quiet")
+            assert done.returncode == 0, done.stderr
+        assert os.path.islink(link) and models(sandbox.run) == expected and tree(disk) == there
+        left = [name for folder in (sandbox.folder, other_disk) for name in tree(folder)]
+        assert [name for name in left if "next" in name or "replacing" in name or "ups-partial" in name] == []
 
 
 def test_what_was_stopped_is_gone_on_with_or_given_up_and_nothing_else(sandbox):

@@ -5,13 +5,11 @@
 #include "train/config/load.h"
 #include "train/data/tasks.h"
 #include "train/metrics.h"
+#include "train/run/move.h"
 #include "train/run_lock.h"
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static const char next_name[] = "next", replacing_name[] = "replacing", redo_name[] = "redo.json";
 
@@ -105,34 +103,10 @@ ups_status ups_run_redo_read(const char *directory, unsigned *stages, ups_error 
 
 /* ---- moving ------------------------------------------------------------------------------------------------------ */
 
-/* `from` takes the place of `to`. Where it is not there, it has been moved already. */
-static ups_status move(const char *from, const char *to, ups_error *error) {
-    struct stat entry;
-    if (lstat(from, &entry) != 0) {
-        return ups_errno_is_absent(errno) ? UPS_OK : ups_fail_errno(error, "%s: cannot be looked at", from);
-    }
-    char *parent = strdup(to), *slash = parent ? strrchr(parent, '/') : NULL;
-    if (!slash) {
-        free(parent);
-        return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-    }
-    *slash = '\0';
-    ups_status status = ups_make_directories(parent, error);
-    if (status == UPS_OK && lstat(to, &entry) == 0 && S_ISDIR(entry.st_mode)) {
-        status = ups_remove_tree_at_once(to, error);
-    }
-    if (status == UPS_OK && rename(from, to) != 0) {
-        status = ups_fail_errno(error, "%s: cannot be moved to %s", from, to);
-    }
-    if (status == UPS_OK) status = ups_sync_directory(parent, error);
-    free(parent);
-    return status;
-}
-
 /* A part of the run, by its name in it. */
 static ups_status move_part(const char *replacing, const char *output, const char *name, ups_error *error) {
     char *from = within(replacing, name), *to = within(output, name);
-    ups_status status = from && to ? move(from, to, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    ups_status status = from && to ? ups_run_move(from, to, error) : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     free(from);
     free(to);
     return status;
@@ -217,7 +191,7 @@ static ups_status move_group(const caches *c, const char *group, json_t *list, u
     if (!from || !document)
         status = ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     else if (lists(list, group))
-        status = move(from, to, error);
+        status = ups_run_move(from, to, error);
     else if (ups_path_exists(document))
         status = ups_remove_tree_at_once(to, error);
     free(document);

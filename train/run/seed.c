@@ -3,51 +3,12 @@
 #include "base/files.h"
 #include "train/checkpoint.h"
 #include "train/data/tasks.h"
+#include "train/run/move.h"
 #include "train/run/own.h"
 #include "train/run/replace.h"
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-/* ---- files ------------------------------------------------------------------------------------------------------- */
-
-static ups_status share_file(const char *from, const char *to, ups_error *error) {
-    if (link(from, to) == 0) return UPS_OK;
-    bool impossible = errno == EXDEV || errno == EPERM || errno == EMLINK || errno == EOPNOTSUPP || errno == ENOSYS;
-    return impossible ? ups_publish_copy(from, to, error)
-                      : ups_fail_errno(error, "%s: cannot be linked to %s", to, from);
-}
-
-/* Every file below a directory, but for what is unfinished (temporary names, records of builders). */
-static ups_status share_tree(const char *from, const char *to, ups_error *error) {
-    UPS_TRY(ups_make_directories(to, error));
-    DIR *listing = opendir(from);
-    if (!listing) return ups_fail_errno(error, "%s: cannot be listed", from);
-    ups_status status = UPS_OK;
-    for (struct dirent *entry; status == UPS_OK && (entry = readdir(listing));) {
-        char *source = NULL, *target = NULL;
-        struct stat info;
-        if (entry->d_name[0] == '.') continue;
-        if (asprintf(&source, "%s/%s", from, entry->d_name) < 0 || asprintf(&target, "%s/%s", to, entry->d_name) < 0)
-            status = ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-        else if (lstat(source, &info) != 0)
-            status = ups_fail_errno(error, "%s: cannot be looked at", source);
-        else if (S_ISDIR(info.st_mode))
-            status = share_tree(source, target, error);
-        else if (S_ISREG(info.st_mode))
-            status = share_file(source, target, error);
-        free(source);
-        free(target);
-    }
-    closedir(listing);
-    if (status == UPS_OK) status = ups_sync_directory(to, error);
-    return status;
-}
 
 /* ---- parts of a run ---------------------------------------------------------------------------------------------- */
 
@@ -83,11 +44,11 @@ static ups_status take_stage(const making *m, ups_stage stage, ups_error *error)
     if (!ups_run_training(seed->config, stage)) return UPS_OK;
     if (finished) {
         snprintf(name, sizeof name, "%s.safetensors", ups_stage_name(stage));
-        UPS_TRY(take(m, share_file, name, error));
+        UPS_TRY(take(m, ups_run_share_file, name, error));
     }
     if (!finished && !(seed->checkpoints & 1u << stage)) return UPS_OK;
     snprintf(name, sizeof name, "checkpoints/%s", ups_stage_name(stage));
-    UPS_TRY(take(m, share_tree, name, error));
+    UPS_TRY(take(m, ups_run_share_tree, name, error));
     if (!(seed->back & 1u << stage)) return UPS_OK;
     char *checkpoints = NULL;
     if (asprintf(&checkpoints, "%s/%s", m->directory, name) < 0)
@@ -109,7 +70,7 @@ static ups_status take_weights(const making *m, ups_stage stage, ups_error *erro
         model = NULL;
         status = ups_checkpoint_exists(checkpoints) ? ups_checkpoint_file(checkpoints, &model, error) : UPS_OK;
     }
-    if (status == UPS_OK && model) status = share_file(model, to, error);
+    if (status == UPS_OK && model) status = ups_run_share_file(model, to, error);
     if (status == UPS_OK) status = ups_sync_directory(directory, error);
     free(model);
     free(checkpoints);
@@ -122,7 +83,7 @@ static ups_status take_weights(const making *m, ups_stage stage, ups_error *erro
 static ups_status take_given(const making *m, ups_stage stage, ups_error *error) {
     char name[64];
     snprintf(name, sizeof name, "initial/%s.safetensors", ups_stage_name(stage));
-    return take(m, share_file, name, error);
+    return take(m, ups_run_share_file, name, error);
 }
 
 /* CACHE/NAME, which may be absent. */
@@ -144,12 +105,12 @@ static ups_status take_cache(const making *m, ups_error *error) {
         const char *task = m->seed->config->tasks[t].name;
         for (int s = 0; s < UPS_SPLIT_COUNT && status == UPS_OK; s++) {
             snprintf(name, sizeof name, "%s/%s", task, ups_split_name((ups_split)s));
-            status = take_cached(m, share_tree, cache, name, error);
+            status = take_cached(m, ups_run_share_tree, cache, name, error);
         }
         snprintf(name, sizeof name, "%s/zarr.json", task);
-        if (status == UPS_OK) status = take_cached(m, share_file, cache, name, error);
+        if (status == UPS_OK) status = take_cached(m, ups_run_share_file, cache, name, error);
     }
-    if (status == UPS_OK) status = take_cached(m, share_file, cache, "zarr.json", error);
+    if (status == UPS_OK) status = take_cached(m, ups_run_share_file, cache, "zarr.json", error);
     free(cache);
     return status;
 }
