@@ -92,6 +92,8 @@ static ups_status visit(FTS *walk, FTSENT *entry, bool all, ups_found_paths *fou
         return append(&found->partial, &found->partial_count, entry->fts_path, error);
     }
     bool hidden = !top && entry->fts_name[0] == '.';
+    if (is_directory && hidden && !all && strcmp(entry->fts_name, UPS_CACHE_STAGED) == 0)
+        UPS_TRY(append(&found->staged, &found->staged_count, entry->fts_path, error));
     bool is_group =
         is_directory && !hidden &&
         (has_latents(entry->fts_path) || (says_it_is_ours(entry->fts_path) && could_be_group(entry->fts_path)));
@@ -130,8 +132,10 @@ ups_status ups_cache_find_all(const char *directory, ups_found_paths *found, ups
 void ups_found_paths_free(ups_found_paths *found) {
     for (int64_t i = 0; i < found->count; i++) free(found->path[i]);
     for (int64_t i = 0; i < found->partial_count; i++) free(found->partial[i]);
+    for (int64_t i = 0; i < found->staged_count; i++) free(found->staged[i]);
     free(found->path);
     free(found->partial);
+    free(found->staged);
     *found = (ups_found_paths){0};
 }
 

@@ -12,7 +12,12 @@ typedef struct ups_found_paths {
     int64_t count;
     char **partial; /* files and directories with temporary names, inside groups or not */
     int64_t partial_count;
+    char **staged; /* directories UPS_CACHE_STAGED */
+    int64_t staged_count;
 } ups_found_paths;
+
+/* Within the directory of a cache: where one is built that is to take its place. */
+#define UPS_CACHE_STAGED ".next"
 
 /* Every group at or below `directory`: what holds a directory `latent`, whose document may be what is lost, or a
  * zarr.json with attributes.ups. Hidden directories are passed over. Symbolic links are not followed, and directories

@@ -11,7 +11,7 @@
 #define QUIET_SECONDS 600.0
 
 const char *ups_prune_kind_name(ups_prune_kind kind) {
-    static const char *const names[] = {"temporary", "incomplete", "stale"};
+    static const char *const names[] = {"temporary", "incomplete", "stale", "given up"};
     return names[kind];
 }
 
@@ -106,6 +106,28 @@ static ups_status offer_group(const char *path, const ups_prune_options *options
     return UPS_OK;
 }
 
+/* Whether a builder is at work in one of the groups below. */
+static bool is_built_below(const char *directory) {
+    ups_found_paths found;
+    if (ups_cache_find(directory, &found, NULL) != UPS_OK) return true;
+    bool busy = false;
+    for (int64_t i = 0; i < found.count && !busy; i++) busy = is_being_built(found.path[i]);
+    ups_found_paths_free(&found);
+    return busy;
+}
+
+static ups_status offer_staged(const char *path, const ups_prune_options *options, ups_prune_list *list,
+                               ups_error *error) {
+    char why[600] = "";
+    ups_prune_item *item;
+    if (!options->given_up || !options->given_up(path, why)) return UPS_OK;
+    UPS_TRY(append(list, UPS_PRUNE_GIVEN_UP, path, &item, error));
+    item->removable = !is_built_below(path);
+    snprintf(item->reason, sizeof item->reason, "%.500s%s", why,
+             item->removable ? "" : "; kept, since a builder is at work in it");
+    return UPS_OK;
+}
+
 /* Temporary files inside a group that goes anyway are not offered a second time. */
 static bool inside_removable(const ups_prune_list *list, int64_t from, const char *path) {
     for (int64_t i = from; i < list->count; i++) {
@@ -124,6 +146,9 @@ ups_status ups_prune_find(const char *directory, const ups_prune_options *option
     for (int64_t i = 0; i < found.count && status == UPS_OK; i++) {
         status = offer_group(found.path[i], options, list, error);
     }
+    for (int64_t i = 0; i < found.staged_count && status == UPS_OK; i++) {
+        status = offer_staged(found.staged[i], options, list, error);
+    }
     for (int64_t i = 0; i < found.partial_count && status == UPS_OK; i++) {
         if (!inside_removable(list, from, found.partial[i])) status = offer_partial(found.partial[i], list, error);
     }
@@ -139,6 +164,10 @@ ups_status ups_prune_remove(const ups_prune_item *item, ups_error *error) {
             return ups_remove_tree(item->path, error);
         }
         return ups_fail(error, UPS_ERR_ARGUMENT, "%s: is kept: its writer came to life", item->path);
+    }
+    if (item->kind == UPS_PRUNE_GIVEN_UP) {
+        if (!is_built_below(item->path)) return ups_remove_tree_at_once(item->path, error);
+        return ups_fail(error, UPS_ERR_ARGUMENT, "%s: is kept: a builder is at work in it", item->path);
     }
     char *foreign = ups_cache_foreign_entry(item->path);
     ups_status status;

@@ -1,13 +1,19 @@
 /* What of the caches below a directory can go: temporary files of writers that are dead, builds that nobody finished,
- * and caches that something else made than what asks for them now. Found first, removed one by one on demand. Only what
- * is certainly ours is ever offered: names that carry our mark, and groups in which every file belongs to a cache. */
+ * caches that something else made than what asks for them now, and those that were to replace another and were given
+ * up. Found first, removed one by one on demand. Only what is certainly ours is ever offered: names that carry our
+ * mark, and groups in which every file belongs to a cache. */
 #ifndef UPS_CACHE_INSPECT_PRUNE_H
 #define UPS_CACHE_INSPECT_PRUNE_H
 
 #include "cache/store/group.h"
 
-typedef enum ups_prune_kind { UPS_PRUNE_PARTIAL, UPS_PRUNE_INCOMPLETE, UPS_PRUNE_STALE } ups_prune_kind;
-const char *ups_prune_kind_name(ups_prune_kind kind); /* "temporary", "incomplete", "stale" */
+typedef enum ups_prune_kind {
+    UPS_PRUNE_PARTIAL,
+    UPS_PRUNE_INCOMPLETE,
+    UPS_PRUNE_STALE,
+    UPS_PRUNE_GIVEN_UP /* a directory UPS_CACHE_STAGED whose replacement was given up */
+} ups_prune_kind;
+const char *ups_prune_kind_name(ups_prune_kind kind); /* "temporary", "incomplete", "stale", "given up" */
 
 typedef struct ups_prune_item {
     ups_prune_kind kind;
@@ -30,6 +36,8 @@ typedef struct ups_prune_options {
      * nevertheless, and the reason says for what. NULL: never asked. */
     bool (*stale)(void *context, const char *directory, bool *kept, char reason[600]);
     void *context;
+    /* Whether a directory UPS_CACHE_STAGED was given up, and why; NULL: never asked. */
+    bool (*given_up)(const char *directory, char reason[600]);
 } ups_prune_options;
 
 /* Appends to `list`, which begins as {0}. Errors: the directory cannot be read, UPS_ERR_MEMORY. */

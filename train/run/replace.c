@@ -2,6 +2,7 @@
 
 #include "base/files.h"
 #include "base/json.h"
+#include "cache/inspect/find.h"
 #include "train/config/load.h"
 #include "train/data/tasks.h"
 #include "train/metrics.h"
@@ -35,7 +36,7 @@ bool ups_run_has_next(const char *output) {
 }
 
 char *ups_run_next_cache(const char *cache) {
-    return within(cache, ".next");
+    return within(cache, UPS_CACHE_STAGED);
 }
 
 /* ---- which stages ------------------------------------------------------------------------------------------------ */

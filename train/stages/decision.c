@@ -324,8 +324,7 @@ static ups_run_config with_precision(const ups_train_decision *d, unsigned again
     return told;
 }
 
-ups_status ups_train_seed_next(const ups_train_decision *d, const char *next, const char *next_cache,
-                               ups_error *error) {
+ups_status ups_train_seed_next(const ups_train_decision *d, const char *next, ups_error *error) {
     ups_run_config told = with_precision(d, d->redo & ~d->go_on);
     ups_run_seed seed = {.from = d->own,
                          .config = &told,
@@ -340,7 +339,6 @@ ups_status ups_train_seed_next(const ups_train_decision *d, const char *next, co
     for (int s = 0; s < UPS_STAGE_COUNT; s++) {
         if (d->redo & 1u << s) seed.state.stage[s] = (ups_stage_state){0};
     }
-    if (ups_path_exists(next_cache)) UPS_TRY(ups_remove_tree_at_once(next_cache, error));
     return ups_run_seed_make(&seed, error);
 }
 

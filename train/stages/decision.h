@@ -52,9 +52,8 @@ void ups_train_decision_free(ups_train_decision *decision);
 /* Whether the data lie elsewhere now, and may be others. */
 bool ups_train_moves_data(const ups_train_decision *decision);
 
-/* RUN/next, with all of the run that stays, and without what an earlier one left of its cache in `next_cache`. */
-ups_status ups_train_seed_next(const ups_train_decision *decision, const char *next, const char *next_cache,
-                               ups_error *error);
+/* RUN/next, with all of the run that stays. */
+ups_status ups_train_seed_next(const ups_train_decision *decision, const char *next, ups_error *error);
 
 /* The text of a run's config.yaml; NULL where there is none. Free with free(). */
 char *ups_train_read_config(const char *output);

@@ -3,6 +3,7 @@
 #include "base/files.h"
 #include "train/config/load.h"
 #include "train/run/replace.h"
+#include "train/run/staged_cache.h"
 #include "train/run_lock.h"
 #include "train/stages/decision.h"
 #include "train/stages/run.h"
@@ -65,6 +66,8 @@ static ups_status train_in_place(ups_train_decision *d, ups_error *error) {
     wanted.directory = session.config->cache.directory;
     ups_status status = ups_run_lock_take(wanted.output, &lock, error);
     if (status == UPS_OK && !d->request->fork) status = check_unchanged(d, wanted.output, error);
+    /* Its RUN/next was given up. */
+    if (status == UPS_OK && !ups_run_has_next(wanted.output)) status = ups_staged_cache_clear(session.config, error);
     if (status == UPS_OK) status = ups_stages_run(&session, &wanted, error);
     ups_error after;
     /* the weights that it was to begin with, or what it was to do with the data */
@@ -83,6 +86,18 @@ static int single(unsigned stages) {
         if (stages == 1u << s) return s;
     }
     return -1;
+}
+
+/* RUN/next, and the place of its cache, where that is done again. */
+static ups_status seed(const ups_train_decision *d, const ups_run_config *config, const char *next, ups_error *error) {
+    const bool caches = d->redo & 1u << UPS_STAGE_CACHE;
+    ups_error after;
+    if (!d->fresh) return caches ? ups_staged_cache_claim(config, false, error) : UPS_OK;
+    if (caches) UPS_TRY(ups_staged_cache_check(config, error));
+    UPS_TRY(ups_train_seed_next(d, next, error));
+    ups_status status = caches ? ups_staged_cache_claim(config, true, error) : ups_staged_cache_clear(config, error);
+    if (status != UPS_OK) ups_remove_tree_at_once(next, &after);
+    return status;
 }
 
 static ups_status train_staged(ups_train_decision *d, ups_error *error) {
@@ -108,16 +123,18 @@ static ups_status train_staged(ups_train_decision *d, ups_error *error) {
                                     .directory = told};
         status = ups_session_begin(&staged, false, &session, error);
         if (status == UPS_OK) session.comm = d->request->comm;
-        if (status == UPS_OK && d->fresh) status = ups_train_seed_next(d, next, next_cache, error);
+        if (status == UPS_OK) status = seed(d, config, next, error);
+        const bool seeded = status == UPS_OK;
         if (status == UPS_OK) status = ups_stages_run(&session, &wanted, error);
         session.config = NULL;
         ups_session_close(&session);
         ups_error after;
-        if (came_to_nothing(d, &staged, status)) {
+        if (seeded && came_to_nothing(d, &staged, status)) {
             ups_remove_tree_at_once(next, &after);
-            if (ups_path_exists(next_cache)) ups_remove_tree_at_once(next_cache, &after);
+            ups_staged_cache_clear(config, &after);
         }
     }
+    if (status == UPS_OK && d->redo & 1u << UPS_STAGE_CACHE) status = ups_staged_cache_check_finished(config, error);
     if (status == UPS_OK) status = ups_run_replace(output, error);
     ups_run_lock_release(lock);
     free(next);

@@ -8,6 +8,7 @@
 #include "train/cache_build/latents_writer.h"
 #include "train/data/latents.h"
 #include "train/data/normalisation.h"
+#include "train/run/staged_cache.h"
 #include "train/session.h"
 #include "train/state.h"
 #include <stdio.h>
@@ -172,7 +173,7 @@ typedef struct request {
 static ups_status prune(const request *wanted, const ups_arguments *arguments, ups_error *error) {
     run r = {0};
     ups_prune_list list = {0};
-    ups_prune_options how = {.incomplete_age = wanted->older};
+    ups_prune_options how = {.incomplete_age = wanted->older, .given_up = ups_staged_cache_is_given_up};
     uint64_t freed = 0;
     if (wanted->config) {
         UPS_TRY(open_run(wanted->config, arguments->overrides, arguments->override_count, &r, error));

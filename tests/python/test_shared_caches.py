@@ -1,0 +1,109 @@
+"""Caches that lie in a directory of their own, which runs may share: a run that builds a new cache there leaves those of other runs alone, and what
+was given up is found and removed."""
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from commands import one_sentence
+from tiny_run import CONFIG, tree
+
+CONSTANT = CONFIG.replace("warmup_steps: 4", "warmup_steps: 4, schedule: constant").replace("steps: 60", "steps: 30")
+CONSTANT = CONSTANT.replace("operator:\n  steps: 30", "operator:\n  steps: 400")  # enough of them to be stopped among
+
+
+@pytest.fixture
+def pair(runs):
+    """Two runs of the same encoder, and the cache that they share."""
+    names = runs.fresh(), runs.fresh()
+    shared = runs.path(names[0] + "-shared")
+    for name in names:
+        runs.must("train", runs.config(name, CONSTANT), "--set", "cache.directory=" + shared, "-q")
+    return *map(runs.path, names), shared
+
+
+def stopped(runs, folder, steps=40):
+    """More steps of the autoencoder, stopped when the new cache has been built beside the old one."""
+    runs.train_until("operator, step 30", folder, "--extend", "--set", f"autoencoder.steps={steps}")
+    assert os.path.exists(os.path.join(folder, "next"))
+
+
+def test_two_runs_do_not_build_their_new_caches_in_one_place(runs, pair):
+    one, other, shared = pair
+    stopped(runs, one)
+    assert json.loads(Path(shared, ".next", "owner.json").read_text()) == {"run": one}
+    before = [tree(folder) for folder in pair]
+    more = ("--extend", "--set", "autoencoder.steps=45")
+    said = one_sentence(runs.run("train", other, *more), re.escape(f"{shared}/.next: the run {one} is building its new cache there"))
+    assert f"ups train {one} --resume" in said and f"remove {one}/next" in said
+    assert [tree(folder) for folder in pair] == before
+    runs.must("train", one, "--resume", "-q")
+    runs.must("cache", "verify", one)
+    assert not os.path.exists(os.path.join(shared, ".next"))
+
+
+def test_what_another_run_gave_up_is_built_over(runs, pair):
+    one, other, shared = pair
+    stopped(runs, one)
+    shutil.rmtree(os.path.join(one, "next"))
+    runs.must("train", other, "--extend", "--set", "autoencoder.steps=45", "-q")
+    runs.must("cache", "verify", other)
+    assert not os.path.exists(os.path.join(shared, ".next"))
+
+
+def test_the_finished_cache_of_another_encoder_is_not_replaced(runs, pair):
+    one, other, shared = pair
+    runs.must("train", other, "--extend", "--set", "autoencoder.steps=45", "-q")
+    before = [tree(folder) for folder in pair]
+    done = runs.run("train", one, "--extend", "--set", "autoencoder.steps=40")
+    one_sentence(done, re.escape(shared + "/advection/train: was made by another encoder than that of the run " + one), "cache.directory")
+    assert [tree(folder) for folder in pair] == before
+
+
+def test_a_cache_that_came_in_between_is_not_replaced_either(runs, pair):
+    """As another run's would, whose training ended meanwhile: the run stays whole, and what it has trained goes on once that cache has been moved."""
+    one, _, shared = pair
+    stopped(runs, one)
+    runs.must("train", runs.config("stranger", CONSTANT), "--set", "autoencoder.steps=20", "-q")
+    shutil.rmtree(os.path.join(shared, "darcy"))
+    shutil.copytree(runs.path("stranger", "cache", "darcy"), os.path.join(shared, "darcy"))
+    one_sentence(runs.run("train", one, "--resume", "-q"), re.escape(shared + "/darcy/train: was made by another encoder"))
+    assert os.path.exists(os.path.join(one, "next", "operator.safetensors")) and not os.path.exists(os.path.join(one, "replacing"))
+    shutil.move(os.path.join(shared, "darcy"), runs.path("stranger", "moved"))
+    runs.must("train", one, "--resume", "-q")
+    runs.must("cache", "verify", one)
+
+
+def test_what_was_built_for_a_replacement_and_is_gone_is_missed(runs, pair):
+    one, _, shared = pair
+    stopped(runs, one)
+    before = tree(one)
+    shutil.rmtree(os.path.join(shared, ".next"))
+    one_sentence(runs.run("train", one, "--resume"), "the cache that was built there for .*/next is gone")
+    assert tree(one) == before
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_cache_that_was_to_replace_another_and_was_given_up_is_pruned_or_removed_by_the_next_training(runs, pair, apart):
+    folder, cache = pair[0], pair[2]
+    if not apart:
+        folder = runs.path(runs.fresh())
+        runs.must("train", runs.config(os.path.basename(folder), CONSTANT), "-q")
+        cache = os.path.join(folder, "cache")
+    staged = os.path.join(cache, ".next")
+    stopped(runs, folder)
+    assert "nothing to remove" in runs.must("cache", "prune", cache, "--yes").stdout
+    runs.train_until("operator, step 60", folder, "--resume")
+    shutil.rmtree(os.path.join(folder, "next"))
+    shutil.copytree(staged, staged + "-kept")
+    items = json.loads(runs.must("cache", "prune", cache, "--yes", "--json").stdout)["items"]
+    assert [(item["path"], item["kind"], item["removed"]) for item in items] == [(staged, "given up", True)] and folder in items[0]["reason"]
+    assert not os.path.exists(staged)
+    runs.must("cache", "verify", folder)
+    shutil.move(staged + "-kept", staged)
+    runs.must("train", folder, "--resume", "-q")
+    assert not os.path.exists(staged)
