@@ -107,3 +107,21 @@ def test_a_cache_that_was_to_replace_another_and_was_given_up_is_pruned_or_remov
     shutil.move(staged + "-kept", staged)
     runs.must("train", folder, "--resume", "-q")
     assert not os.path.exists(staged)
+
+
+def test_a_run_is_not_pointed_at_a_place_where_no_cache_is_or_will_be(runs, pair):
+    """Of an extended operator the cache stays: it can be moved, and then be told of; what was stopped goes on where its cache is."""
+    one, _, shared = pair
+    moved, before = runs.path(os.path.basename(shared) + "-moved"), [tree(folder) for folder in pair]
+    there = ("--set", "cache.directory=" + moved)
+    for way in (["--extend", "--set", "operator.steps=410"], ["--restart", "--stage", "operator"]):
+        said = one_sentence(runs.run("train", one, *way, *there), f"cache.directory: the run's cache lies in {shared}, and the operator alone is done again")
+        assert f"none would be built in {moved}" in said and "move the directory" in said and f"ups cache build {one} --set cache.directory={moved}" in said
+    assert [tree(folder) for folder in pair] == before and not os.path.exists(moved)
+    os.rename(shared, moved)
+    runs.must("train", one, "--extend", "--set", "operator.steps=410", *there, "-q")
+    runs.must("cache", "verify", one)
+    runs.train_until("operator, step 30", one, "--extend", "--set", "autoencoder.steps=40")
+    before = tree(one)
+    one_sentence(runs.run("train", one, "--resume", "--set", "cache.directory=" + shared), f"goes on with the cache in {moved}, not in {shared}")
+    assert tree(one) == before

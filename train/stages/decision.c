@@ -2,6 +2,7 @@
 
 #include "base/files.h"
 #include "base/log.h"
+#include "train/cache_build/encode.h"
 #include "train/checkpoint.h"
 #include "train/config/load.h"
 #include "train/learning_rate.h"
@@ -201,6 +202,14 @@ static ups_status resume_next(ups_train_decision *d, ups_error *error) {
         d->progress.begun = from_on((ups_stage)0);
         status = load_own(d, next, own, error);
     }
+    if (status == UPS_OK && strcmp(d->config->cache.directory, own->cache.directory) != 0) {
+        status = ups_fail(
+            error, UPS_ERR_ARGUMENT,
+            "cache.directory: what was stopped in %s goes on with the cache in %s, not in %s; ups train %s "
+            "--resume does that",
+            next, own->cache.directory[0] ? own->cache.directory : "the run's directory",
+            d->config->cache.directory[0] ? d->config->cache.directory : "the run's directory", d->own->output);
+    }
     ups_run_config_free(own);
     free(next);
     d->staged = d->resume = true;
@@ -225,12 +234,33 @@ static ups_status add_dependants(ups_train_decision *d, ups_error *error) {
                                           : "without --stage they are done again, too");
 }
 
+/* Where the cache stays, it has to be where the run is told to look for it. */
+static ups_status check_cache_stays(const ups_train_decision *d, ups_error *error) {
+    if (d->redo & bit(UPS_STAGE_CACHE) || strcmp(d->config->cache.directory, d->own->cache.directory) == 0)
+        return UPS_OK;
+    if (!ups_encode_has_begun(d->own) || ups_encode_has_begun(d->config)) return UPS_OK;
+    char *had = ups_run_cache_directory(d->own), *told = ups_run_cache_directory(d->config), stages[LIST_BYTES];
+    ups_status status =
+        had && told
+            ? ups_fail(error, UPS_ERR_ARGUMENT,
+                       "cache.directory: the run's cache lies in %s, and %s alone %s done again, so that none would "
+                       "be built in %s; move the directory there, or build one there before (ups cache build %s "
+                       "--set cache.directory=%s), or leave cache.directory as the run has it",
+                       had, name_stages(d->redo, stages), d->redo & (d->redo - 1) ? "are" : "is", told, d->own->output,
+                       told)
+            : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    free(had);
+    free(told);
+    return status;
+}
+
 static ups_status restart_run(ups_train_decision *d, ups_error *error) {
     d->config = d->given;
     if (d->progress.begun == 0) return UPS_OK;            /* nothing to be kept */
     UPS_TRY(ups_run_config_check_given(d->given, error)); /* which is read anew */
     d->redo = d->request->stage < 0 ? configured(d->given) : bit((ups_stage)d->request->stage);
     UPS_TRY(add_dependants(d, error));
+    UPS_TRY(check_cache_stays(d, error));
     d->staged = d->fresh = d->resume = true;
     keep_batches(d, ~d->redo);
     return refuse_blocked(d, &d->differences, d->redo, true, error);
@@ -296,6 +326,7 @@ static ups_status extend_run(ups_train_decision *d, ups_error *error) {
     if (d->redo) UPS_TRY(add_dependants(d, error));
     UPS_TRY(refuse_blocked(d, &d->differences, d->redo & ~d->go_on, false, error));
     if (d->redo == 0) return fail_not_longer(d, error);
+    UPS_TRY(check_cache_stays(d, error));
     d->go_on &= ~dependants(d->go_on); /* what is built on another one that goes on begins anew */
     for (int s = 0; s < UPS_STAGE_COUNT; s++) {
         if (!(d->go_on & 1u << s)) continue;
