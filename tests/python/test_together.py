@@ -120,7 +120,10 @@ def test_a_cache_under_construction_is_not_removed(runs, alone, cache, config):
     with open(os.path.join(group, "builder-elsewhere"), "w", encoding="utf-8") as file:
         json.dump({"host": "node3", "pid": 7, "boot": "b", "pid_space": "p", "started": 1, "purpose": "x"}, file)
     one_sentence(runs.run("cache", "build", config, "--restart"), "process 7 on node3 is at work in it")
-    shutil.rmtree(group)
+    last = os.path.join(cache, "darcy", "validation", ".building")
+    shutil.move(group, last)
+    one_sentence(runs.run("cache", "build", config, "--restart"), "process 7 on node3 is at work in it")
+    shutil.rmtree(last)
     done = ups("cache", "build", config, "--restart", env={**os.environ, "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "4"})
     assert "removed by one process alone" in done.stderr
     assert tree(cache) == alone

@@ -463,6 +463,32 @@ bool ups_encode_has_begun(const ups_run_config *config) {
     return begun;
 }
 
+static ups_status remove_group(const char *group, ups_error *error) {
+    UPS_TRY(check_unused(group, error)); /* it may have begun since */
+    return ups_remove_tree_at_once(group, error);
+}
+
+/* Of the cache's groups that are there; what is no cache is passed over. */
+static ups_status each_group(const ups_run_config *config, ups_status (*visit)(const char *group, ups_error *error),
+                             ups_error *error) {
+    char *cache = ups_run_cache_directory(config);
+    ups_status status = cache ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    for (unsigned i = 0; i < config->task_count * UPS_SPLIT_COUNT && status == UPS_OK; i++) {
+        const char *task = config->tasks[i / UPS_SPLIT_COUNT].name,
+                   *split = ups_split_name((ups_split)(i % UPS_SPLIT_COUNT));
+        char *group = NULL, *metadata = NULL;
+        if (asprintf(&group, "%s/%s/%s", cache, task, split) < 0 ||
+            asprintf(&metadata, "%s/latent/zarr.json", group) < 0)
+            status = ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+        else if (ups_path_exists(metadata))
+            status = visit(group, error);
+        free(group);
+        free(metadata);
+    }
+    free(cache);
+    return status;
+}
+
 ups_status ups_encode_remove(const ups_run_config *config, ups_error *error) {
     const ups_launch launch = ups_launch_find();
     if (launch.ranks > 1) {
@@ -471,22 +497,6 @@ ups_status ups_encode_remove(const ups_run_config *config, ups_error *error) {
                         "without a launcher, before they build together",
                         (long long)launch.ranks);
     }
-    char *cache = ups_run_cache_directory(config);
-    ups_status status = cache ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-    for (unsigned t = 0; t < config->task_count && status == UPS_OK; t++) {
-        for (int s = 0; s < UPS_SPLIT_COUNT && status == UPS_OK; s++) {
-            char *group = NULL, *metadata = NULL;
-            if (asprintf(&group, "%s/%s/%s", cache, config->tasks[t].name, ups_split_name((ups_split)s)) < 0 ||
-                asprintf(&metadata, "%s/latent/zarr.json", group) < 0) {
-                status = ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-            } else if (ups_path_exists(metadata)) { /* nothing that is not a cache is removed */
-                status = check_unused(group, error);
-                if (status == UPS_OK) status = ups_remove_tree_at_once(group, error);
-            }
-            free(group);
-            free(metadata);
-        }
-    }
-    free(cache);
-    return status;
+    UPS_TRY(each_group(config, check_unused, error)); /* all of them, before the first one goes */
+    return each_group(config, remove_group, error);
 }
