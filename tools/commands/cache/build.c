@@ -30,8 +30,10 @@ static const ups_usage usage = {
     "read back from latents, and the bytes of fields, of latents as plain FP16, and of the cache.\n\n"
     "Several processes build one cache together: run the same command as often as you like, "
     "on any hosts that share\nits directory, by hand, with mpirun or srun. Each takes what "
-    "nobody else has; what a killed one had is taken over.\n"
-    "\nExamples:\n  ups cache build configs/quickstart.yaml --set cache.codec=portable\n"
+    "nobody else has; what a killed one had is taken over.\n\n"
+    "Keys such as cache.codec belong in the configuration: a cache that was built with others by --set\n"
+    "is refused by a training that is not given the same. For other programs, `ups cache export` writes one.\n"
+    "\nExamples:\n  ups cache build configs/quickstart.yaml\n"
     "  srun -n 4 ups cache build configs/reference_2task.yaml\n"};
 
 static json_t *stage_json(double seconds, double processor) {
