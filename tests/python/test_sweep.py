@@ -3,6 +3,7 @@ concerns are trained once; what was stopped goes on; nothing begins before all v
 
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -86,6 +87,24 @@ def test_caches_in_a_directory_of_their_own_stay_apart(runs):
     for name in os.listdir(caches):
         assert not os.path.exists(runs.path("apart", name, "cache"))
         runs.must("cache", "verify", runs.path("apart", name))
+
+
+def test_a_cache_of_the_same_encoder_is_taken_into_the_directory_of_the_next_run(runs):
+    """By links. Where something is there already, the cache is built, and not said to be taken along."""
+    caches, name = runs.path("linked-caches"), runs.fresh()
+    said = runs.must("train", runs.config(name), "--set", f"cache.directory={caches}", "--sweep", RATES, "-q").stderr
+    assert f"taken along from {runs.path(name, 'learning_rate=1e-3')}: the autoencoder and the cache" in said
+    shards = [[os.stat(path).st_ino for path in sorted(Path(caches, rate).rglob("latent/c/*/*/*/*"))] for rate in ("learning_rate=1e-3", "learning_rate=3e-3")]
+    assert shards[0] and shards[0] == shards[1]
+    runs.must("cache", "verify", runs.path(name, "learning_rate=3e-3"))
+    other = runs.path(runs.fresh())
+    os.mkdir(other)
+    said = runs.must("train", runs.path(name, "learning_rate=1e-3"), "--fork", other + "-run", "--set", f"cache.directory={other}", "--set", "operator.steps=0", "-q").stderr
+    assert "the operator starts with the weights" in said
+    runs.must("cache", "verify", other + "-run")
+    os.mkdir(os.path.join(caches, "learning_rate=7e-3"))
+    said = runs.must("train", runs.config(name), "--set", f"cache.directory={caches}", "--sweep", "operator.optimizer.learning_rate=5e-3,7e-3", "-q").stderr
+    assert re.search(r"taken along from .*: the autoencoder$", said, re.M), said
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -10,6 +10,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Makes the directory that `path` is to lie in. */
+static ups_status make_parent(const char *path, ups_error *error) {
+    char *parent = strdup(path), *slash = parent ? strrchr(parent, '/') : NULL;
+    ups_status status = parent ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    if (status == UPS_OK && slash && slash != parent) {
+        *slash = '\0';
+        status = ups_make_directories(parent, error);
+    }
+    free(parent);
+    return status;
+}
+
 /* ---- parts of a run ---------------------------------------------------------------------------------------------- */
 
 /* Where it is built. */
@@ -86,11 +98,11 @@ static ups_status take_given(const making *m, ups_stage stage, ups_error *error)
     return take(m, ups_run_share_file, name, error);
 }
 
-/* CACHE/NAME, which may be absent. */
-static ups_status take_cached(const making *m, take_function how, const char *cache, const char *name,
+/* CACHE/NAME, which may be absent, as THERE/NAME. */
+static ups_status take_cached(take_function how, const char *cache, const char *there, const char *name,
                               ups_error *error) {
     char *from = NULL, *to = NULL;
-    bool had = asprintf(&from, "%s/%s", cache, name) >= 0 && asprintf(&to, "%s/cache/%s", m->directory, name) >= 0;
+    bool had = asprintf(&from, "%s/%s", cache, name) >= 0 && asprintf(&to, "%s/%s", there, name) >= 0;
     ups_status status = had ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
     if (status == UPS_OK && ups_path_exists(from)) status = how(from, to, error);
     free(from);
@@ -98,20 +110,39 @@ static ups_status take_cached(const making *m, take_function how, const char *ca
     return status;
 }
 
-static ups_status take_cache(const making *m, ups_error *error) {
-    char *cache = ups_run_cache_directory(m->seed->from), name[128]; /* names of tasks have at most 64 letters */
+static ups_status take_cache(const ups_run_seed *seed, const char *there, ups_error *error) {
+    char *cache = ups_run_cache_directory(seed->from), name[128]; /* names of tasks have at most 64 letters */
     ups_status status = cache ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-    for (unsigned t = 0; t < m->seed->config->task_count && status == UPS_OK; t++) {
-        const char *task = m->seed->config->tasks[t].name;
+    for (unsigned t = 0; t < seed->config->task_count && status == UPS_OK; t++) {
+        const char *task = seed->config->tasks[t].name;
         for (int s = 0; s < UPS_SPLIT_COUNT && status == UPS_OK; s++) {
             snprintf(name, sizeof name, "%s/%s", task, ups_split_name((ups_split)s));
-            status = take_cached(m, ups_run_share_tree, cache, name, error);
+            status = take_cached(ups_run_share_tree, cache, there, name, error);
         }
         snprintf(name, sizeof name, "%s/zarr.json", task);
-        if (status == UPS_OK) status = take_cached(m, ups_run_share_file, cache, name, error);
+        if (status == UPS_OK) status = take_cached(ups_run_share_file, cache, there, name, error);
     }
-    if (status == UPS_OK) status = take_cached(m, ups_run_share_file, cache, "zarr.json", error);
+    if (status == UPS_OK) status = take_cached(ups_run_share_file, cache, there, "zarr.json", error);
     free(cache);
+    return status;
+}
+
+static ups_status take_cache_within(const making *m, ups_error *error) {
+    char *there = NULL;
+    if (asprintf(&there, "%s/cache", m->directory) < 0) return ups_fail(error, UPS_ERR_MEMORY, "out of memory");
+    ups_status status = take_cache(m->seed, there, error);
+    free(there);
+    return status;
+}
+
+/* Into a directory of its own, which appears as a whole. */
+static ups_status take_cache_apart(const ups_run_seed *seed, ups_error *error) {
+    ups_directory_publication *publication = NULL;
+    UPS_TRY(make_parent(seed->cache_directory, error));
+    UPS_TRY(ups_publish_directory_begin(seed->cache_directory, &publication, error));
+    ups_status status = take_cache(seed, ups_publish_directory_temporary(publication), error);
+    if (status == UPS_OK) return ups_publish_directory_commit(publication, error);
+    ups_publish_directory_abandon(publication);
     return status;
 }
 
@@ -128,7 +159,7 @@ static ups_status fill(const making *m, ups_error *error) {
         else if (seed->given & 1u << s)
             UPS_TRY(take_given(m, (ups_stage)s, error));
     }
-    if (seed->cache) UPS_TRY(take_cache(m, error));
+    if (seed->cache && !seed->cache_directory[0]) UPS_TRY(take_cache_within(m, error));
     if (seed->redo) UPS_TRY(ups_run_redo_publish(m->directory, seed->redo, error));
     UPS_TRY(ups_run_state_publish(&there, &seed->state, error));
     return ups_run_config_publish(seed->config, m->directory, seed->output, seed->cache_directory, error);
@@ -136,18 +167,18 @@ static ups_status fill(const making *m, ups_error *error) {
 
 ups_status ups_run_seed_make(const ups_run_seed *seed, ups_error *error) {
     ups_directory_publication *publication = NULL;
-    char *parent = strdup(seed->directory), *slash = parent ? strrchr(parent, '/') : NULL;
-    ups_status status = parent ? UPS_OK : ups_fail(error, UPS_ERR_MEMORY, "out of memory");
-    if (status == UPS_OK && slash && slash != parent) {
-        *slash = '\0';
-        status = ups_make_directories(parent, error);
-    }
-    free(parent);
-    if (status == UPS_OK) status = ups_publish_directory_begin(seed->directory, &publication, error);
-    UPS_TRY(status);
+    const bool apart = seed->cache && seed->cache_directory[0];
+    ups_error after;
+    UPS_TRY(make_parent(seed->directory, error));
+    UPS_TRY(ups_publish_directory_begin(seed->directory, &publication, error));
     making m = {seed, ups_publish_directory_temporary(publication)};
-    status = fill(&m, error);
-    if (status == UPS_OK) return ups_publish_directory_commit(publication, error);
-    ups_publish_directory_abandon(publication);
+    ups_status status = fill(&m, error);
+    if (status == UPS_OK && apart) status = take_cache_apart(seed, error);
+    if (status != UPS_OK) {
+        ups_publish_directory_abandon(publication);
+        return status;
+    }
+    status = ups_publish_directory_commit(publication, error);
+    if (status != UPS_OK && apart) ups_remove_tree_at_once(seed->cache_directory, &after);
     return status;
 }

@@ -17,7 +17,7 @@ typedef struct ups_run_seed {
     unsigned back;                /* of these, stages that go back to before their decay (ups_checkpoint_go_back) */
     unsigned weights;             /* stages that begin with the weights of `from`, in initial/ (a mask) */
     unsigned given; /* stages whose own initial/ comes along, where there is one and no weights (a mask) */
-    bool cache;     /* the cache comes along, of the tasks of `config` */
+    bool cache;     /* the cache comes along, of the tasks of `config`; a cache_directory must not be there then */
     unsigned redo;  /* of RUN/next: what it does again */
 } ups_run_seed;
 

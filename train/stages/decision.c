@@ -387,8 +387,14 @@ bool ups_train_moves_data(const ups_train_decision *d) {
     return false;
 }
 
-/* Stages on which nothing changed come along as they are; the others begin with their weights. A cache comes along
- * where its data lie where they were. */
+/* A cache comes along where its data lie where they were, into a directory of its own only where none is yet. */
+static bool takes_cache(const ups_train_decision *d, unsigned again) {
+    const char *directory = d->config->cache.directory;
+    return d->progress.built & ~again & bit(UPS_STAGE_CACHE) && !ups_train_moves_data(d) &&
+           (!directory[0] || ups_path_is_absent(directory));
+}
+
+/* Stages on which nothing changed come along as they are; the others begin with their weights. */
 static ups_status fork_run(ups_train_decision *d, ups_error *error) {
     unsigned again = 0;
     char stages[LIST_BYTES];
@@ -412,8 +418,7 @@ static ups_status fork_run(ups_train_decision *d, ups_error *error) {
                          .cache_directory = d->config->cache.directory,
                          .state = d->progress.state,
                          .given = begins_as_run(d) ? ~0u : ~again,
-                         .cache = same_cache && !ups_train_moves_data(d) &&
-                                  d->progress.built & ~again & bit(UPS_STAGE_CACHE)};
+                         .cache = takes_cache(d, again)};
     for (int s = 0; s < UPS_STAGE_COUNT; s++) {
         if (again & 1u << s) seed.state.stage[s] = (ups_stage_state){0};
         if (!(d->progress.begun & 1u << s)) continue;
@@ -428,12 +433,13 @@ static ups_status fork_run(ups_train_decision *d, ups_error *error) {
                         "%s: nothing of this run has begun; there are no weights to start from", own->output);
     }
     UPS_TRY(ups_run_seed_make(&seed, error));
+    const unsigned taken = d->progress.built & ~again & ~(seed.cache ? 0 : bit(UPS_STAGE_CACHE));
     if (seed.weights)
         ups_log(UPS_LOG_INFO, "%s: a new run; %s %s with the weights of %s", d->config->output,
                 name_stages(seed.weights, stages), seed.weights & (seed.weights - 1) ? "start" : "starts", own->output);
     else if (again)
         ups_log(UPS_LOG_INFO, "%s: a new run; taken along from %s: %s", d->config->output, own->output,
-                name_stages(d->progress.built & ~again, stages));
+                taken ? name_stages(taken, stages) : "nothing");
     else
         ups_log(UPS_LOG_INFO, "%s: a new run, as %s is", d->config->output, own->output);
     d->resume = true;
