@@ -87,6 +87,7 @@ ups_data_status ups_model_describe(const ups_model *model, int32_t index, ups_mo
     const ups_sample *geometry = &task->geometry;
     const ups_operator_options op = ups_predictor_operator(model->predictor, index);
     const ups_latent_shape latents = ups_task_latents(d->config, task);
+    const ups_described_task *told = &d->task[index];
     ups_model_task own = {.size = sizeof own,
                           .name = task->name,
                           .channel_count = (int32_t)geometry->channels,
@@ -95,7 +96,7 @@ ups_data_status ups_model_describe(const ups_model *model, int32_t index, ups_mo
                           .periodic = geometry->periodic,
                           .parameter_count = task->source->parameter_count,
                           .parameter_names = task->source->parameter_names,
-                          .dt = d->task[index].dt,
+                          .dt = told->dt,
                           .time_units = geometry->time_units,
                           .steps = ups_task_steps(task),
                           .history = op.history,
@@ -106,12 +107,13 @@ ups_data_status ups_model_describe(const ups_model *model, int32_t index, ups_mo
                           .stride = task->config->stride,
                           .stride_count = (int32_t)task->config->stride_count,
                           .strides = task->config->strides,
-                          .patches = ups_run_on_grid(d->config) && !geometry->points};
+                          .patches = ups_run_on_grid(d->config) && !geometry->points,
+                          .step_times = told->step_times};
     for (int a = 0; a < geometry->dims; a++) {
         own.grid[a] = geometry->grid[a];
         own.axes[a] = geometry->axis_names[a];
-        own.low[a] = d->task[index].low[a];
-        own.high[a] = d->task[index].high[a];
+        own.low[a] = told->low[a];
+        own.high[a] = told->high[a];
     }
     if (ups_data_give("ups_model_task", description, &own, sizeof own, &inner) == UPS_OK) return UPS_DATA_OK;
     return ups_data_fail(error, &inner);
@@ -161,12 +163,24 @@ static ups_status check_signs(const ups_model_request *r, ups_error *error) {
     return UPS_OK;
 }
 
+static ups_status check_times(const ups_model_request *r, ups_error *error) {
+    if (!r->step_times) return UPS_OK;
+    if (r->dt)
+        return ups_fail(error, UPS_ERR_ARGUMENT,
+                        "ups_model_request.dt and .step_times are both given: steps take one or the other; set dt to "
+                        "NULL");
+    if (r->steps > 0) return UPS_OK;
+    return ups_fail(error, UPS_ERR_ARGUMENT,
+                    "ups_model_request.step_times is given and .steps is 0: set steps to how many of them there are");
+}
+
 /* Sizes that the caller left at 0 are filled in. */
 static ups_status complete(const ups_model *model, int32_t index, ups_model_request *r, ups_error *error) {
     const ups_described *d = ups_predictor_describe(model->predictor);
     const ups_task *task = &d->tasks->task[index];
     const ups_sample *geometry = &task->geometry;
     UPS_TRY(check_signs(r, error));
+    UPS_TRY(check_times(r, error));
     if (r->trajectories == 0) r->trajectories = 1;
     if (r->given == 0) r->given = 1;
     if (r->steps == 0) { /* one at least */
@@ -211,6 +225,7 @@ ups_data_status ups_model_predict(ups_model *model, int32_t task, const ups_mode
                                      .frames = own.frames,
                                      .parameters = own.parameters,
                                      .dt = own.dt,
+                                     .step_times = own.step_times,
                                      .fields = own.fields,
                                      .latents = own.latents,
                                      .go_on = own.progress ? go_on : NULL,

@@ -60,6 +60,13 @@ static void take_parameters(const ups_data *data, const ups_data_sample *sample,
     }
 }
 
+/* Seconds of each step, as the data have them, for a model whose steps do not all take as long. */
+static const double *take_step_times(const ups_data_sample *sample, double *seconds) {
+    const double *time = sample->coordinates[0];
+    for (int64_t f = 1; f < sample->shape[0]; f++) seconds[f - 1] = time[f] - time[f - 1];
+    return seconds;
+}
+
 static void print_errors(const float *predicted, const float *truth, int64_t frames, int64_t elements) {
     for (int64_t f = 1; f < frames; f++) {
         double error = 0, size = 0;
@@ -81,14 +88,16 @@ static int predict(ups_model *model, int32_t index, const ups_model_task *task, 
     const size_t bytes = (size_t)(points * channels) * sizeof(float);
     float *predicted = (float *)malloc((size_t)frames * bytes);
     double *parameters = (double *)malloc(((size_t)task->parameter_count + 1) * sizeof *parameters);
+    double *seconds = (double *)malloc((size_t)frames * sizeof *seconds);
     int failed = 1;
-    if (predicted && parameters) {
+    if (predicted && parameters && seconds) {
         take_parameters(data, &told, task, parameters);
         ups_model_request request = UPS_MODEL_REQUEST;
         request.steps = frames - 1;
         request.frames = truth; /* of which the first one is taken */
         request.frame_bytes = bytes;
         request.parameters = parameters;
+        if (isnan(task->dt)) request.step_times = take_step_times(&told, seconds);
         request.fields = predicted;
         request.field_bytes = (size_t)frames * bytes;
         failed = ups_model_predict(model, index, &request, &error) != UPS_DATA_OK;
@@ -97,6 +106,7 @@ static int predict(ups_model *model, int32_t index, const ups_model_task *task, 
     free(truth);
     free(predicted);
     free(parameters);
+    free(seconds);
     return failed ? fail(&error) : 0;
 }
 

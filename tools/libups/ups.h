@@ -334,7 +334,8 @@ typedef struct ups_model_task {
     int32_t periodic;                                         /* 1: along all axes; along some counts as borders */
     int32_t parameter_count;
     const char *const *parameter_names; /* (parameter_count) of the equation */
-    double dt;                          /* seconds of a step, of the task's own stride */
+    double dt;                          /* seconds of a step, of the task's own stride; NaN where steps differ in it:
+                                           see step_times */
     const char *time_units;             /* or NULL: not known */
     int64_t steps;       /* of the trajectories it was trained on; 1: a steady problem, whose given frame holds what is
                             known and 0 in the fields that are sought */
@@ -347,11 +348,14 @@ typedef struct ups_model_task {
     const int64_t *strides; /* (stride_count) that it has learnt; 0 of them: that one alone */
     int32_t patches; /* 1: tokens are patches of so many points of `grid`, so that frames on a grid of another spacing
                         are predicted as other physics */
+    const double *step_times; /* (steps) seconds of each step where they differ within a trajectory, but not from one
+                                 to another. NULL with a dt of NaN: trajectories differ too, and the model has no
+                                 default: predictions say how long their steps take */
 } ups_model_task;
 #define UPS_MODEL_TASK                                                                                                 \
     {                                                                                                                  \
         sizeof(ups_model_task), NULL, 0, NULL, 0, {0, 0, 0}, {NULL, NULL, NULL}, {0, 0, 0}, {0, 0, 0}, 0, 0, NULL, 0,  \
-            NULL, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0                                                                      \
+            NULL, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, NULL                                                                \
     }
 
 UPS_DATA_API ups_data_status ups_model_describe(const ups_model *model, int32_t task, ups_model_task *description,
@@ -372,7 +376,7 @@ typedef struct ups_model_request {
     const float *frames;                    /* (B, F, grid…, channels) */
     size_t frame_bytes;
     const double *parameters; /* (B, parameter_count); NaN: not known; NULL: none is */
-    const double *dt;         /* (B) seconds of a step; NULL: as trained */
+    const double *dt;         /* (B) seconds of a step; NaN or NULL: as trained, where one length of a step is known */
     float *fields; /* (B, F + S, resolution…, channels): the given frames as the model's autoencoder reads them
                       back, then the predicted ones; NULL: not wanted */
     size_t field_bytes;
@@ -381,11 +385,19 @@ typedef struct ups_model_request {
     int32_t (*progress)(void *context, int64_t done, int64_t all); /* called now and then by the thread that asked;
                                                                      other than 0: UPS_DATA_ERR_CANCELLED; or NULL */
     void *progress_context;
+    const double *step_times; /* (B, S) seconds of each step that is predicted, where they differ; `steps` is said then,
+                                 and `dt` is NULL. NaN or NULL: as trained; where steps differed there, those from the
+                                 first frame on, and the last one again and again beyond a trajectory's end */
 } ups_model_request;
 #define UPS_MODEL_REQUEST                                                                                              \
-    { sizeof(ups_model_request), 0, 0, 0, 0, {0, 0, 0}, {0, 0, 0}, NULL, 0, NULL, NULL, NULL, 0, NULL, 0, NULL, NULL }
+    {                                                                                                                  \
+        sizeof(ups_model_request), 0, 0, 0, 0, {0, 0, 0}, {0, 0, 0}, NULL, 0, NULL, NULL, NULL, 0, NULL, 0, NULL,      \
+            NULL, NULL                                                                                                 \
+    }
 
-/* The first prediction of a kind (task, trajectories, stride, grids) reads the files again and builds its graphs; four
+/* UPS_DATA_ERR_ARGUMENT where neither request nor model say how long a step takes.
+ *
+ * The first prediction of a kind (task, trajectories, stride, grids) reads the files again and builds its graphs; four
  * kinds are kept. UPS_DATA_ERR_STALE: the files are others by then than were opened. */
 UPS_DATA_API ups_data_status ups_model_predict(ups_model *model, int32_t task, const ups_model_request *request,
                                                ups_data_error *error);

@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "model/parameters/safetensors.h"
 #include "pipeline/layouts/layouts.h"
-#include <float.h>
+#include "train/data/step_times.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,18 +12,6 @@
 #include <strings.h>
 
 /* ---- opening --------------------------------------------------------------------------------------------------- */
-
-/* By more than a hundredth of a step, and more than times in float32 are rounded by. */
-static bool is_uneven(const ups_sample *sample) {
-    const int64_t last = sample->times - 1;
-    if (last < 2) return false;
-    const double first = sample->time[1] - sample->time[0];
-    const double rounding = (double)FLT_EPSILON * fmax(fabs(sample->time[0]), fabs(sample->time[last]));
-    for (int64_t f = 2; f <= last; f++) {
-        if (fabs(sample->time[f] - sample->time[f - 1] - first) > 0.01 * fabs(first) + 2.0 * rounding) return true;
-    }
-    return false;
-}
 
 /* The runs of points that are tokens: as many as a patch, but for the last one, whose last point counts as often as is
  * missing. */
@@ -93,12 +81,14 @@ static ups_status check_points(const ups_task *task, const ups_sample *sample, u
 
 static ups_status check_geometry(ups_task *task, ups_error *error) {
     UPS_TRY(ups_source_describe(task->source, 0, &task->geometry, error));
-    task->uneven = is_uneven(&task->geometry);
+    task->uneven = ups_sample_is_uneven(&task->geometry);
+    task->same_times = true;
     for (int64_t i = 1; i < task->source->count; i++) {
         ups_sample sample;
         UPS_TRY(ups_source_describe(task->source, i, &sample, error));
         UPS_TRY(check_points(task, &sample, error));
-        task->uneven = task->uneven || (sample.time != task->geometry.time && is_uneven(&sample));
+        task->uneven = task->uneven || (sample.time != task->geometry.time && ups_sample_is_uneven(&sample));
+        task->same_times = task->same_times && ups_samples_have_same_times(&task->geometry, &sample);
         bool same = sample.dims == task->geometry.dims && sample.times == task->geometry.times &&
                     sample.order == task->geometry.order &&
                     memcmp(sample.grid, task->geometry.grid, sizeof sample.grid) == 0;
@@ -111,6 +101,7 @@ static ups_status check_geometry(ups_task *task, ups_error *error) {
                                 : "put files of different resolution into tasks of their own");
         }
     }
+    task->dt = task->same_times ? ups_sample_dt(&task->geometry) : (double)NAN;
     if (task->geometry.times < 2) {
         return ups_fail(error, UPS_ERR_FORMAT,
                         "task %s: its trajectories have a single frame; an operator needs two or more", task->name);

@@ -21,6 +21,8 @@ typedef struct ups_task {
     ups_sample geometry; /* of every sample: shape, grid and channels agree, which opening checks */
     bool ends_differ;    /* the boundary is not the same along every axis */
     bool uneven;         /* the time from frame to frame differs within some trajectory */
+    bool same_times;     /* frames of all samples lie as long behind the first one, but for rounding */
+    double dt;           /* seconds from a stored frame to the next; NaN where these differ, see step_times.h */
     ups_sample_splits splits;
     int64_t patch[UPS_MAX_GRID_DIMS];
     float *places;  /* of points that lie anywhere: where tokens lie, (tokens, d) in [0, 1]; else NULL */

@@ -3,6 +3,7 @@
 
 #include "base/hash.h"
 #include "base/system/threads.h"
+#include "train/data/step_times.h"
 #include "train/data/trajectories.h"
 #include "train/data/unlearnt.h"
 #include "train/evaluation/evaluator.h"
@@ -121,6 +122,7 @@ static ups_status allocate(ups_evaluator *e, int64_t trajectories, ups_error *er
     int64_t frames = e->capacity * e->frames, windows = e->capacity * e->starts;
     e->samples = calloc((size_t)e->capacity, sizeof *e->samples);
     e->positions = calloc((size_t)e->capacity, sizeof *e->positions);
+    e->step_times = calloc((size_t)frames, sizeof *e->step_times);
     e->stored = rows(frames, e->elements);
     e->fields = reordered ? rows(frames, e->elements) : e->stored;
     e->latents = rows(frames, e->latent_elements);
@@ -136,9 +138,10 @@ static ups_status allocate(ups_evaluator *e, int64_t trajectories, ups_error *er
     e->solution = calloc((size_t)e->channels, sizeof *e->solution);
     e->scored = calloc((size_t)trajectories, sizeof *e->scored);
     e->truth_hash = calloc((size_t)trajectories, sizeof *e->truth_hash);
-    bool had = e->samples && e->positions && e->stored && e->fields && e->latents && e->reconstructed &&
-               e->start_repeated && e->coordinates && e->gathered && e->decoded && (e->predicted || !e->predictions) &&
-               e->windows && e->window_latents && e->states && e->solution && e->scored && e->truth_hash;
+    bool had = e->samples && e->positions && e->step_times && e->stored && e->fields && e->latents &&
+               e->reconstructed && e->start_repeated && e->coordinates && e->gathered && e->decoded &&
+               (e->predicted || !e->predictions) && e->windows && e->window_latents && e->states && e->solution &&
+               e->scored && e->truth_hash;
     for (int i = 0; i < e->horizon_count && had; i++) {
         ups_scored_horizon *h = &e->horizons[i];
         int64_t count = e->capacity * ups_evaluator_windows(e, h) * h->frames;
@@ -164,6 +167,7 @@ static void release(ups_evaluator *e) {
     free(e->target);
     free(e->samples);
     free(e->positions);
+    free(e->step_times);
     if (e->fields != e->stored) free(e->fields);
     free(e->stored);
     free(e->latents);
@@ -216,6 +220,7 @@ static ups_status add_trajectory(void *context, int64_t position, const ups_samp
         ups_frames_channels_last(e->task, e->stored + first * e->elements, e->frames, fields);
     }
     ups_trajectory_changes(fields, e->frames, e->points, e->channels, e->solution);
+    ups_sample_step_times(sample, e->task->dt, stride, e->step_times + e->count * (e->frames - 1));
     e->positions[e->count] = position;
     e->samples[e->count++] = *sample;
     e->scored[e->seen] = e->chosen[position];

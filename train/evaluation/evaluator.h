@@ -39,6 +39,7 @@ typedef struct ups_evaluator {
     int64_t capacity, count;        /* trajectories of a group */
     int64_t seen;                   /* in all: bad ones may be skipped */
     ups_sample *samples;            /* (capacity) */
+    double *step_times;             /* (capacity, frames - 1): seconds of each step */
     int64_t *positions;             /* (capacity): of each, among those that were asked for */
     float *stored;                  /* (capacity, frames, elements) in the task's channel order */
     float *fields;                  /* the same, channels last; is `stored` where that is so already */

@@ -97,7 +97,6 @@ static void take_next(ups_evaluator *e, ups_rollout_window *w, int64_t k, int64_
 }
 
 static ups_status roll_out(ups_evaluator *e, ups_error *error) {
-    const int64_t stride = e->task->config->stride;
     for (int i = 0; i < e->horizon_count; i++) e->horizons[i].count = 0;
     list_windows(e);
     for (int64_t k = 1; k <= e->steps; k += e->bundle) {
@@ -107,13 +106,12 @@ static ups_status roll_out(ups_evaluator *e, ups_error *error) {
             if (w->steps < k) continue;
             const ups_sample *sample = &e->samples[w->trajectory];
             const int64_t left = w->steps - k + 1, now = ups_evaluator_start_frame(e, w->start) + k - 1;
-            e->states[active++] =
-                (ups_surrogate_state){.given = w->latents,
-                                      .given_count = w->known,
-                                      .next = w->latents + w->known * e->latent_elements,
-                                      .next_count = left < e->bundle ? left : e->bundle,
-                                      .parameters = sample->parameters,
-                                      .dt = sample->time[(now + 1) * stride] - sample->time[now * stride]};
+            e->states[active++] = (ups_surrogate_state){.given = w->latents,
+                                                        .given_count = w->known,
+                                                        .next = w->latents + w->known * e->latent_elements,
+                                                        .next_count = left < e->bundle ? left : e->bundle,
+                                                        .parameters = sample->parameters,
+                                                        .dt = e->step_times[w->trajectory * (e->frames - 1) + now]};
         }
         if (active == 0) break;
         const double began = ups_now();

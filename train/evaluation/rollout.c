@@ -2,6 +2,7 @@
 
 #include "base/progress.h"
 #include "model/nets/blocks.h"
+#include "train/data/step_times.h"
 #include "train/data/trajectories.h"
 #include "train/data/unlearnt.h"
 #include "train/evaluation/evaluate.h"
@@ -23,10 +24,11 @@ typedef struct rolling {
     int64_t data_frames; /* that the data have, at the task's stride */
     int64_t elements;    /* of a frame of the data */
     int64_t latent_elements;
-    float *start;                       /* (count, given, elements): first frames in the task's order */
-    float *latents;                     /* (count, frames, tokens, dim) */
-    float *coordinates;                 /* (points, dims) */
-    const double **times, **parameters; /* (count) */
+    float *start;              /* (count, given, elements): first frames in the task's order */
+    float *latents;            /* (count, frames, tokens, dim) */
+    float *coordinates;        /* (points, dims) */
+    double *step_times;        /* (count, frames): seconds from the frame before to each */
+    const double **parameters; /* (count) */
     ups_progress *progress;
 } rolling;
 
@@ -80,6 +82,17 @@ static double time_of(const rolling *r, const ups_sample *sample, int64_t frame)
     return sample->time[last * stride] + (double)(frame - last) * interval;
 }
 
+/* Seconds from the frame before to each, of the data's steps; beyond them the last one goes on. */
+static ups_status time_steps(const rolling *r, const ups_sample *sample, double *seconds, ups_error *error) {
+    const int64_t known = r->data_frames - 1;
+    double *of_data = malloc((size_t)known * sizeof *of_data);
+    if (!of_data) return ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for the times of steps", r->task->name);
+    ups_sample_step_times(sample, r->task->dt, r->task->config->stride, of_data);
+    for (int64_t f = 1; f < r->out->frames; f++) seconds[f] = of_data[f <= known ? f - 1 : known - 1];
+    free(of_data);
+    return UPS_OK;
+}
+
 static float *floats(int64_t rows, int64_t width) {
     return malloc((size_t)(rows * width + 1) * sizeof(float));
 }
@@ -115,6 +128,7 @@ static ups_status add_trajectory(void *context, int64_t position, const ups_samp
     ups_trajectory_changes(truth, r->data_frames, r->elements / channels, channels, out->solution);
     if (!r->same_grid) free(truth);
     for (int64_t f = 0; f < out->frames; f++) rollout->time[f] = time_of(r, sample, f);
+    UPS_TRY(time_steps(r, sample, r->step_times + (out->count - 1) * out->frames, error));
     return out->count == 1 ? find_places(out, sample, error) : UPS_OK;
 }
 
@@ -123,14 +137,13 @@ static ups_status advance(rolling *r, ups_error *error) {
     for (int64_t i = 0; i < out->count; i++) {
         UPS_TRY(ups_surrogate_encode(r->surrogate, r->start + i * out->given * r->elements, out->given,
                                      r->latents + i * out->frames * r->latent_elements, error));
-        r->times[i] = out->list[i].time;
         r->parameters[i] = out->list[i].sample.parameters;
     }
     const ups_surrogate_rollouts rollouts = {.latents = r->latents,
                                              .count = out->count,
                                              .given = out->given,
                                              .frames = out->frames,
-                                             .time = r->times,
+                                             .step_times = r->step_times,
                                              .parameters = r->parameters};
     return ups_surrogate_roll(r->surrogate, &rollouts, error);
 }
@@ -195,9 +208,10 @@ static ups_status allocate(rolling *r, int64_t count, ups_error *error) {
     r->start = floats(count * out->given, r->elements);
     r->latents = floats(count * out->frames, r->latent_elements);
     r->coordinates = floats(out->points, r->task->geometry.dims);
-    r->times = calloc((size_t)count, sizeof *r->times);
+    r->step_times = calloc((size_t)(count * out->frames), sizeof *r->step_times);
     r->parameters = calloc((size_t)count, sizeof *r->parameters);
-    if (!out->list || !out->solution || !r->start || !r->latents || !r->coordinates || !r->times || !r->parameters) {
+    if (!out->list || !out->solution || !r->start || !r->latents || !r->coordinates || !r->step_times ||
+        !r->parameters) {
         return ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for %lld rollouts", r->task->name, (long long)count);
     }
     ups_grid_coordinates(r->task->geometry.dims, out->grid, r->coordinates);
@@ -246,7 +260,7 @@ ups_status ups_rollouts_run(const ups_run_config *config, const ups_tasks *tasks
     free(r.start);
     free(r.latents);
     free(r.coordinates);
-    free(r.times);
+    free(r.step_times);
     free(r.parameters);
     if (status != UPS_OK) ups_rollouts_free(out);
     return status;

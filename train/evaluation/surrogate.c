@@ -309,7 +309,7 @@ ups_status ups_surrogate_roll(ups_surrogate *s, const ups_surrogate_rollouts *r,
                                               .next = latents + f * each,
                                               .next_count = next,
                                               .parameters = r->parameters[i],
-                                              .dt = r->time[i][f] - r->time[i][f - 1]};
+                                              .dt = r->step_times[i * r->frames + f]};
         }
         status = ups_surrogate_advance(s, states, r->count, error);
         if (status == UPS_OK && r->advanced) status = r->advanced(r->context, next * r->count, error);

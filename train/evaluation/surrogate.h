@@ -73,7 +73,7 @@ typedef struct ups_surrogate_rollouts {
     float
         *latents; /* (count, frames, tokens, dim): the first `given` of each are there, those behind them are filled */
     int64_t count, given, frames;
-    const double *const *time;       /* (count) of (frames) seconds each */
+    const double *step_times; /* (count, frames): seconds from the frame before to each; of the given ones unread */
     const double *const *parameters; /* (count) of (parameter_count of the task's source) each */
     /* After each application: frames that were made since, of all trajectories; an error of its ends it. NULL: none. */
     ups_status (*advanced)(void *context, int64_t frames, ups_error *error);

@@ -5,7 +5,9 @@
 #include "train/config/given.h"
 #include "train/config/load.h"
 #include "train/data/normalisation.h"
+#include "train/data/step_times.h"
 #include "train/data/trajectories.h"
+#include "train/networks.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,6 +40,17 @@ static json_t *describe_points(const ups_points *points) {
                      coordinates);
 }
 
+/* One length of a step where there is one, else the times of frames where all trajectories share them. */
+static void describe_times(const ups_task *task, json_t *fields) {
+    const ups_sample *geometry = &task->geometry;
+    const bool one = !isnan(task->dt);
+    json_object_set_new(fields, "dt", one ? json_real(task->dt * (double)task->config->stride) : json_null());
+    if (one || !task->same_times) return;
+    json_t *time = json_array();
+    for (int64_t f = 0; f < geometry->times; f++) json_array_append_new(time, json_real(geometry->time[f]));
+    json_object_set_new(fields, "time", time);
+}
+
 static json_t *describe_fields(const ups_task *task) {
     static const char *const axes[] = {"x", "y", "z"};
     const ups_sample *geometry = &task->geometry;
@@ -59,7 +72,7 @@ static json_t *describe_fields(const ups_task *task) {
     json_object_set_new(fields, "order",
                         json_string(geometry->order == UPS_CHANNELS_FIRST ? "channels_first" : "channels_last"));
     json_object_set_new(fields, "periodic", json_boolean(geometry->periodic));
-    json_object_set_new(fields, "dt", json_real(geometry->time[stride] - geometry->time[0]));
+    describe_times(task, fields);
     json_object_set_new(fields, "stride", json_integer(stride));
     json_object_set_new(fields, "frames", json_integer(geometry->times));
     json_object_set_new(fields, "time_units", text_or_null(geometry->time_units));
@@ -208,10 +221,21 @@ static bool are_points(const json_t *points, const json_t *grid) {
            are_numbers(json_object_get(points, "coordinates"), (int)(count * dims));
 }
 
+/* The key of what `fields` tell of times that is not what it should be; NULL: all are. */
+static const char *find_fault_of_times(const json_t *fields, const ups_task_config *task, int64_t most_frames) {
+    const json_t *dt = json_object_get(fields, "dt"), *time = json_object_get(fields, "time"),
+                 *units = json_object_get(fields, "time_units");
+    const int64_t frames = json_integer_value(json_object_get(fields, "frames"));
+    if (!json_is_null(dt) && (!json_is_number(dt) || !isfinite(json_number_value(dt)))) return "dt";
+    if (json_integer_value(json_object_get(fields, "stride")) != task->stride) return "stride";
+    if (frames <= task->stride || frames > most_frames) return "frames";
+    if (time && !are_numbers(time, (int)frames)) return "time";
+    return units && !json_is_null(units) && !json_is_string(units) ? "time_units" : NULL;
+}
+
 /* The key of `fields` that is not what it should be; NULL: all are. */
 static const char *find_fault(const json_t *fields, const ups_task_config *task, int64_t most_frames) {
-    const json_t *grid = json_object_get(fields, "grid"), *dt = json_object_get(fields, "dt"),
-                 *frames = json_object_get(fields, "frames"), *units = json_object_get(fields, "time_units");
+    const json_t *grid = json_object_get(fields, "grid");
     const char *order = json_string_value(json_object_get(fields, "order"));
     const int dims = (int)json_array_size(grid);
     if (!are_texts(json_object_get(fields, "channels"), 1, MOST_CHANNELS)) return "channels";
@@ -227,10 +251,8 @@ static const char *find_fault(const json_t *fields, const ups_task_config *task,
     if (!json_is_boolean(json_object_get(fields, "periodic"))) return "periodic";
     if (!are_numbers(json_object_get(fields, "low"), dims)) return "low";
     if (!are_numbers(json_object_get(fields, "high"), dims)) return "high";
-    if (!json_is_number(dt) || !isfinite(json_number_value(dt))) return "dt";
-    if (json_integer_value(json_object_get(fields, "stride")) != task->stride) return "stride";
-    if (json_integer_value(frames) <= task->stride || json_integer_value(frames) > most_frames) return "frames";
-    if (units && !json_is_null(units) && !json_is_string(units)) return "time_units";
+    const char *fault = find_fault_of_times(fields, task, most_frames);
+    if (fault) return fault;
     return are_points(json_object_get(fields, "points"), grid) ? NULL : "points";
 }
 
@@ -272,6 +294,17 @@ static bool take_points(told_source *told, const json_t *points) {
     return true;
 }
 
+/* Of frames as far apart as is told; where nothing is, some time apart. */
+static void take_times(told_source *told, const json_t *fields) {
+    const json_t *dt = json_object_get(fields, "dt"), *time = json_object_get(fields, "time");
+    double interval = 1;
+    if (json_is_number(dt))
+        interval = json_number_value(dt) / (double)json_integer_value(json_object_get(fields, "stride"));
+    for (int64_t f = 0; f < told->sample.times; f++)
+        told->time[f] = time ? json_number_value(json_array_get(time, (size_t)f)) : (double)f * interval;
+    told->sample.time = told->time;
+}
+
 static ups_status make_source(const char *path, const json_t *fields, const json_t *parameters, const char *task,
                               ups_source **source, ups_error *error) {
     const json_t *channels = json_object_get(fields, "channels"), *grid = json_object_get(fields, "grid"),
@@ -310,10 +343,7 @@ static ups_status make_source(const char *path, const json_t *fields, const json
         sample->grid[a] = json_integer_value(json_array_get(grid, (size_t)a));
         sample->axis_names[a] = told->axis_names[a];
     }
-    const double interval = json_number_value(json_object_get(fields, "dt")) /
-                            (double)json_integer_value(json_object_get(fields, "stride"));
-    for (int64_t f = 0; f < sample->times; f++) told->time[f] = (double)f * interval;
-    sample->time = told->time;
+    take_times(told, fields);
     told->source.channel_names = (const char *const *)told->channel_names;
     told->source.parameter_names = (const char *const *)told->parameter_names;
     *source = &told->source;
@@ -377,7 +407,9 @@ static ups_status open_source(const ups_safetensors *file, const char *path, con
         described->low[a] = json_number_value(json_array_get(json_object_get(fields, "low"), a));
         described->high[a] = json_number_value(json_array_get(json_object_get(fields, "high"), a));
     }
-    described->dt = json_number_value(json_object_get(fields, "dt"));
+    const json_t *dt = json_object_get(fields, "dt");
+    described->dt = json_is_number(dt) ? json_number_value(dt) : (double)NAN;
+    described->timed = isnan(described->dt) && json_object_get(fields, "time");
     json_decref(fields);
     json_decref(parameters);
     return status;
@@ -400,6 +432,18 @@ static ups_status take_stride(const ups_described_use *use, ups_described *d, up
     }
     d->task[use->task].dt *= (double)use->stride / (double)task->stride;
     task->stride = use->stride;
+    return UPS_OK;
+}
+
+/* Of uneven tasks, at the strides that their steps have now. */
+static ups_status time_steps(ups_described *d, const char *op, ups_error *error) {
+    for (int t = 0; t < d->tasks->count; t++) {
+        const ups_task *task = &d->tasks->task[t];
+        if (!d->task[t].timed) continue;
+        d->task[t].step_times = malloc((size_t)ups_task_steps(task) * sizeof *d->task[t].step_times);
+        if (!d->task[t].step_times) return ups_fail(error, UPS_ERR_MEMORY, "%s: out of memory", op);
+        ups_sample_step_times(&task->geometry, task->dt, task->config->stride, d->task[t].step_times);
+    }
     return UPS_OK;
 }
 
@@ -428,6 +472,7 @@ static ups_status open_tasks(const ups_safetensors *file, const char *op, const 
         for (unsigned t = 0; sources && t < count; t++) ups_source_close(sources[t]);
     }
     free(sources);
+    if (status == UPS_OK) status = time_steps(d, op, error);
     if (status == UPS_OK) status = ups_tasks_normalise_by_model(d->tasks, autoencoder, error);
     return status == UPS_OK ? ups_tasks_condition_as_trained(d->tasks, op, error) : status;
 }
@@ -444,6 +489,7 @@ ups_status ups_described_open(const char *op, const char *autoencoder, const ups
 }
 
 void ups_described_close(ups_described *described) {
+    for (unsigned t = 0; described->task && t < described->config->task_count; t++) free(described->task[t].step_times);
     ups_tasks_close(described->tasks);
     ups_run_config_free(described->config);
     free(described->task);

@@ -6,7 +6,8 @@
  * "strides"}, …]} by the names of the configuration's keys; and for each task "TASK.fields":
  * {"channels": ["u"], "grid": [256], "order": "channels_last" or "channels_first", "periodic", "axes": ["x"],
  *  "low": [0], "high": [1] (the domain's edges along each axis), "dt" (seconds of a step, at the task's stride),
- * "stride", "frames" (of a trajectory, as stored), "time_units": "s" or null}. */
+ * "stride", "frames" (of a trajectory, as stored), "time_units": "s" or null}. Where steps differ "dt" is null; where
+ * frames of all trajectories have the same times all the same, "time" lists these: seconds of each stored frame. */
 #ifndef UPS_TRAIN_PORTABLE_DESCRIBED_H
 #define UPS_TRAIN_PORTABLE_DESCRIBED_H
 
@@ -33,7 +34,10 @@ typedef struct ups_described_use {
 /* A task that a model tells of. */
 typedef struct ups_described_task {
     double low[UPS_MAX_GRID_DIMS], high[UPS_MAX_GRID_DIMS]; /* the domain's edges */
-    double dt;                                              /* seconds of a step */
+    double dt;                                              /* seconds of a step; NaN: not all take the same */
+    bool timed;                                             /* trajectories share their uneven times: */
+    double *step_times; /* (steps of the task) seconds of each step; NULL: one takes as long as the others, or as long
+                           as only the data tell */
 } ups_described_task;
 
 typedef struct ups_described {

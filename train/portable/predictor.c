@@ -190,8 +190,8 @@ typedef struct predicting {
     const ups_points **of; /* (count); NULL: there is a grid */
     float *frame;          /* (elements), and */
     float *decoded;        /* (FRAMES_DECODED_AT_ONCE, elements) of them */
-    double *times;         /* (count, frames) */
-    const double **time, **parameters;
+    double *step_times;    /* (count, frames): seconds from the frame before to each */
+    const double **parameters;
     int64_t done, all; /* frames, each advanced and decoded */
 } predicting;
 
@@ -304,7 +304,39 @@ static ups_status decode(predicting *r, ups_error *error) {
     return UPS_OK;
 }
 
-static ups_status allocate(predicting *r, double dt, ups_error *error) {
+/* Seconds of the k-th step that is predicted of a trajectory; NaN: nobody says. */
+static double step_time(const ups_prediction *asked, const ups_task *task, const ups_described_task *told, int64_t i,
+                        int64_t k) {
+    if (asked->step_times && !isnan(asked->step_times[i * asked->steps + k]))
+        return asked->step_times[i * asked->steps + k];
+    if (asked->dt && !isnan(asked->dt[i])) return asked->dt[i];
+    if (!told->step_times) return told->dt;
+    const int64_t step = asked->given - 1 + k, last = ups_task_steps(task) - 1;
+    return told->step_times[step < last ? step : last];
+}
+
+/* Said by the caller or told by the model, of all steps, and finite. */
+static ups_status take_step_times(predicting *r, const ups_described_task *told, ups_error *error) {
+    const ups_prediction *asked = r->asked;
+    for (int64_t n = 0; n < asked->count * asked->steps; n++) {
+        const int64_t i = n / asked->steps, k = n % asked->steps;
+        const double seconds = step_time(asked, r->task, told, i, k);
+        if (isnan(seconds)) {
+            return ups_fail(error, UPS_ERR_ARGUMENT,
+                            "task %s: dt is needed, seconds of each step: the trajectories that the model was trained "
+                            "on differ in it, so that it knows no length of the steps of others",
+                            r->task->name);
+        }
+        if (isinf(seconds)) {
+            return ups_fail(error, UPS_ERR_ARGUMENT, "task %s: the step of trajectory %lld is infinite", r->task->name,
+                            (long long)i);
+        }
+        r->step_times[i * r->frames + asked->given + k] = seconds;
+    }
+    return UPS_OK;
+}
+
+static ups_status allocate(predicting *r, ups_error *error) {
     const ups_prediction *asked = r->asked;
     const size_t count = (size_t)asked->count;
     r->given = malloc(count * (size_t)(asked->given * r->elements) * sizeof *r->given);
@@ -312,13 +344,12 @@ static ups_status allocate(predicting *r, double dt, ups_error *error) {
     r->latents =
         asked->latents ? asked->latents : malloc(count * (size_t)(r->frames * r->latent_elements) * sizeof *r->latents);
     r->coordinates = malloc((size_t)(r->points * r->task->geometry.dims) * sizeof *r->coordinates);
-    r->times = malloc(count * (size_t)r->frames * sizeof *r->times);
-    r->time = malloc(count * sizeof *r->time);
+    r->step_times = calloc(count * (size_t)r->frames, sizeof *r->step_times);
     r->parameters = calloc(count, sizeof *r->parameters); /* NULL until it is filled: release() looks at the first */
     double *none = NULL;
     const int known = r->task->source->parameter_count;
     if (!asked->parameters) none = malloc((size_t)(known + 1) * sizeof *none);
-    if (!r->given || !r->encoded || !r->latents || !r->coordinates || !r->times || !r->time || !r->parameters ||
+    if (!r->given || !r->encoded || !r->latents || !r->coordinates || !r->step_times || !r->parameters ||
         (!asked->parameters && !none)) {
         free(none);
         return ups_fail(error, UPS_ERR_MEMORY, "task %s: no memory for %lld predictions of %lld frames", r->task->name,
@@ -326,9 +357,6 @@ static ups_status allocate(predicting *r, double dt, ups_error *error) {
     }
     for (int p = 0; p < known && none; p++) none[p] = (double)NAN;
     for (int64_t i = 0; i < asked->count; i++) {
-        const double step = asked->dt && !isnan(asked->dt[i]) ? asked->dt[i] : dt;
-        for (int64_t f = 0; f < r->frames; f++) r->times[i * r->frames + f] = (double)f * step;
-        r->time[i] = r->times + i * r->frames;
         r->parameters[i] = none ? none : asked->parameters + i * known;
     }
     return UPS_OK;
@@ -340,8 +368,7 @@ static void release(predicting *r) {
     free(r->given);
     free(r->encoded);
     free(r->coordinates);
-    free(r->times);
-    free(r->time);
+    free(r->step_times);
     free(r->parameters);
     free(r->frame);
     free(r->decoded);
@@ -392,12 +419,6 @@ static ups_status check(const ups_predictor *p, const ups_prediction *asked, ups
  * end in fields of NaN. */
 static ups_status check_numbers(const ups_predictor *p, const ups_prediction *asked, ups_error *error) {
     const ups_task *task = &p->described.tasks->task[asked->task];
-    for (int64_t i = 0; i < asked->count; i++) {
-        if (asked->dt && isinf(asked->dt[i])) {
-            return ups_fail(error, UPS_ERR_ARGUMENT, "task %s: the step of trajectory %lld is infinite", task->name,
-                            (long long)i);
-        }
-    }
     return ups_unlearnt_refuse(task, asked->parameters, asked->count, error);
 }
 
@@ -428,14 +449,15 @@ ups_status ups_predictor_run(ups_predictor *p, const ups_prediction *asked, ups_
                         task->name, (long long)asked->count, (long long)r.frames);
     }
     r.all = asked->count * (asked->steps + (asked->fields ? r.frames : 0));
-    ups_status status = allocate(&r, kind->described.task[asked->task].dt, error);
+    ups_status status = allocate(&r, error);
+    if (status == UPS_OK) status = take_step_times(&r, &kind->described.task[asked->task], error);
     if (status == UPS_OK) status = encode(&r, error);
     if (status == UPS_OK) {
         const ups_surrogate_rollouts rollouts = {.latents = r.latents,
                                                  .count = asked->count,
                                                  .given = asked->given,
                                                  .frames = r.frames,
-                                                 .time = r.time,
+                                                 .step_times = r.step_times,
                                                  .parameters = r.parameters,
                                                  .advanced = advanced,
                                                  .context = &r};

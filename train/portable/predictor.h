@@ -31,17 +31,21 @@ typedef struct ups_prediction {
     int64_t grid[UPS_MAX_GRID_DIMS], resolution[UPS_MAX_GRID_DIMS];
     const float *frames; /* (count, given, points, channels), physical units */
     const double
-        *parameters;  /* (count, parameters), in the order that the model tells; NaN: not known. NULL: none is */
-    const double *dt; /* (count) seconds of a step. NULL: the one that the model tells */
-    float *fields;    /* (count, given + steps, points of `resolution`, channels): the given frames as the autoencoder
-                         reads them back, then what is predicted. NULL: not wanted */
-    float *latents;   /* (count, given + steps, tokens, dim). NULL: not wanted */
+        *parameters; /* (count, parameters), in the order that the model tells; NaN: not known. NULL: none is */
+    /* Seconds of a step, (count), or of each step, (count, steps); NaN, or NULL both: as the model tells, of uneven
+     * trajectories from their first frame on and their last step again and again behind them. A model whose
+     * trajectories differed in it tells none. */
+    const double *dt, *step_times;
+    float *fields;  /* (count, given + steps, points of `resolution`, channels): the given frames as the autoencoder
+                       reads them back, then what is predicted. NULL: not wanted */
+    float *latents; /* (count, given + steps, tokens, dim). NULL: not wanted */
     bool (*go_on)(void *context, int64_t done, int64_t all); /* false ends it: UPS_ERR_CANCELLED; NULL: it goes on */
     void *context;
 } ups_prediction;
 
 /* Graphs are built for the first prediction of a kind (task, trajectories, stride, grids), and four kinds are kept.
- * Errors: UPS_ERR_ARGUMENT for sizes that cannot be, UPS_ERR_NUMERIC for frames with NaN or Inf, UPS_ERR_MEMORY. */
+ * Errors: UPS_ERR_ARGUMENT for sizes that cannot be, and where no length of a step is known, UPS_ERR_NUMERIC for frames
+ * with NaN or Inf, UPS_ERR_MEMORY. */
 ups_status ups_predictor_run(ups_predictor *predictor, const ups_prediction *prediction, ups_error *error);
 
 /* Tokens and dim of a task's latents on a grid (first 0: as trained). */

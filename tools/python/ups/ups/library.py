@@ -105,7 +105,7 @@ class CModelTask(Sized):
                 ("high", c_double * MAX_DIMS), ("periodic", c_int32), ("parameter_count", c_int32),
                 ("parameter_names", POINTER(c_char_p)), ("dt", c_double), ("time_units", c_char_p), ("steps", c_int64),
                 ("history", c_int32), ("bundle", c_int32), ("tokens", c_int64), ("dim", c_int64), ("frames", c_int64), ("stride", c_int64),
-                ("stride_count", c_int32), ("strides", POINTER(c_int64)), ("patches", c_int32)]
+                ("stride_count", c_int32), ("strides", POINTER(c_int64)), ("patches", c_int32), ("step_times", POINTER(c_double))]
 
 
 PROGRESS = ctypes.CFUNCTYPE(c_int32, c_void_p, c_int64, c_int64)
@@ -115,7 +115,7 @@ class CModelRequest(Sized):
     _fields_ = [("size", c_size_t), ("trajectories", c_int64), ("given", c_int64), ("steps", c_int64), ("stride", c_int64), ("grid", c_int64 * MAX_DIMS),
                 ("resolution", c_int64 * MAX_DIMS), ("frames", c_void_p), ("frame_bytes", c_size_t), ("parameters", c_void_p),
                 ("dt", c_void_p), ("fields", c_void_p), ("field_bytes", c_size_t), ("latents", c_void_p), ("latent_bytes", c_size_t),
-                ("progress", PROGRESS), ("progress_context", c_void_p)]
+                ("progress", PROGRESS), ("progress_context", c_void_p), ("step_times", c_void_p)]
 
 
 STATUS = object()  # of a function that can fail, and then says so in a last argument

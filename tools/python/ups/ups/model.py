@@ -27,7 +27,7 @@ class Task:
     high: tuple
     periodic: bool  # along all axes: the model takes a domain that wraps around along some, as a layout's `periodic: [x]` says, for one with borders
     parameters: tuple  # names of the equation's parameters that the operator is told
-    dt: float  # seconds of a step, of its own stride
+    dt: float  # seconds of a step, of its own stride; None: they differ, and `predict` takes step_times, or asks for dt where that is None, too
     frames: int  # of a trajectory of its data, as stored
     stride: int  # stored frames in a step
     strides: tuple  # that the operator has learnt
@@ -36,6 +36,7 @@ class Task:
     history: int  # frames that the operator reads
     bundle: int  # frames that it gives at a time
     latents: tuple  # of a frame: (tokens, dim)
+    step_times: tuple = None  # (steps,) seconds of each step, where they differ within a trajectory, but not from one to another
     patches: bool = False  # tokens are patches of so many points: frames on a grid of another spacing are predicted as other physics
 
     @property
@@ -69,10 +70,11 @@ def _task(described):
     return Task(name=described.name.decode(), channels=names(described.channel_names, described.channel_count),
                 grid=tuple(described.grid[a] for a in dims), axes=tuple(described.axes[a].decode() for a in dims),
                 low=tuple(described.low[a] for a in dims), high=tuple(described.high[a] for a in dims), periodic=bool(described.periodic),
-                parameters=names(described.parameter_names, described.parameter_count), dt=described.dt, frames=described.frames, stride=described.stride,
+                parameters=names(described.parameter_names, described.parameter_count), dt=None if np.isnan(described.dt) else described.dt, frames=described.frames, stride=described.stride,
                 strides=tuple(described.strides[s] for s in range(described.stride_count)) or (described.stride,),
                 time_units=described.time_units.decode() if described.time_units else None, steps=described.steps,
-                history=described.history, bundle=described.bundle, latents=(described.tokens, described.dim), patches=bool(described.patches))
+                history=described.history, bundle=described.bundle, latents=(described.tokens, described.dim),
+                step_times=tuple(described.step_times[:described.steps]) if described.step_times else None, patches=bool(described.patches))
 
 
 def _close(library, handle, owner):
@@ -130,7 +132,10 @@ class Model:
         task: its name; not needed where the model has one.
         parameters: of the equation, a dict of numbers or arrays (trajectories,) by name, or an array (trajectories, parameters) in
             the order of task.parameters. Those that are left out count as the mean of what the model was trained on.
-        steps: to predict; None: to the end of a trajectory of its data. dt: seconds of a step, a number or (trajectories,); None: as trained.
+        steps: to predict; None: to the end of a trajectory of its data.
+        dt: seconds of a step: a number, (trajectories,), (steps,) or (trajectories, steps). None: as trained: task.dt, or task.step_times
+            from the first frame on, of which the last goes on behind a trajectory's end. It has to be said where both are None, since the
+            trajectories that the model was trained on differ in it.
         stride: of a step, one of task.strides; None: the task's own.
         resolution: points along each axis of the result, a number or a tuple; None: those of `fields`.
         latents: also returns the latents, (trajectories, frames, tokens, dim); on the grid that the model was trained on.
@@ -147,7 +152,7 @@ class Model:
         if steps < 1 or min(points) < 1:
             raise ValueError(f"steps is {steps} and resolution {points}: both are at least 1")
         self._warn_of_grid(told, grid)
-        values, intervals = self._parameters(told, parameters, count), self._intervals(dt, count)
+        values, intervals = self._parameters(told, parameters, count), self._intervals(told, dt, count, steps)
         out = np.empty((count, given + steps, *points, len(told.channels)), np.float32)
         request = c.CModelRequest(trajectories=count, given=given, steps=steps, stride=stride, frames=array.ctypes.data, frame_bytes=array.nbytes,
                                   fields=out.ctypes.data, field_bytes=out.nbytes)
@@ -159,7 +164,7 @@ class Model:
         if values is not None:
             request.parameters = values.ctypes.data
         if intervals is not None:
-            request.dt = intervals.ctypes.data
+            request.step_times = intervals.ctypes.data
         self._run(told, request, progress)
         out, hidden = (out[0], hidden if hidden is None else hidden[0]) if single else (out, hidden)
         return (out, hidden) if latents else out
@@ -236,8 +241,22 @@ class Model:
                           "`resolution` reads predictions at other points", stacklevel=3)
 
     @staticmethod
-    def _intervals(dt, count):
-        return None if dt is None else np.ascontiguousarray(_each(dt, count, "dt"))
+    def _intervals(task, dt, count, steps):
+        """float64 (trajectories, steps), or None: as the model tells"""
+        if dt is None and task.dt is None and task.step_times is None:
+            raise ValueError(f"task {task.name}: dt is needed, seconds of each step: the trajectories that the model was trained on differ in it, so "
+                             "that it knows no length of the steps of others")
+        if dt is None:
+            return None
+        given = np.asarray(dt, np.float64)
+        if given.shape == (count,) and count == steps and len(set(given.tolist())) > 1:
+            raise ValueError(f"dt has {count} numbers, which may be of {count} trajectories or of {steps} steps; give dt[:, None] or dt[None, :]")
+        if given.shape == (count,) and count != steps:
+            given = given[:, None]
+        try:
+            return np.ascontiguousarray(np.broadcast_to(given, (count, steps)))
+        except ValueError:
+            raise ValueError(f"dt is a number, or one for each of {count} trajectories, of {steps} steps, or of both ({count}, {steps}); this is {dt!r}") from None
 
     @staticmethod
     def _latents(task, grid):

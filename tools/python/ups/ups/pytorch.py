@@ -40,7 +40,7 @@ class Task:
     low: tuple  # where the domain begins along each axis, and where it ends: half a cell beyond the outer points
     high: tuple
     periodic: bool
-    dt: float  # time that a step takes
+    dt: float  # time that a step takes; None: they differ, and `predict` takes step_times, or asks for dt where that is None, too
     time_units: str  # None: they are not known
     frames: int  # of a trajectory of the data, as stored
     stride: int  # stored frames in a step
@@ -52,6 +52,17 @@ class Task:
     steady: bool  # it gives the solution in one step
     tokens: int
     dim: int
+    times: tuple = None  # of the data's stored frames, where steps differ within a trajectory, but not from one to another
+
+    @property
+    def step_times(self):
+        """Of the task's own stride: the time that each step takes, where `times` tell it."""
+        return self.times and intervals(self.times, self.stride)
+
+
+def intervals(times, stride):
+    """From frame to frame, of every stride-th one."""
+    return tuple(after - before for before, after in zip(times[::stride], times[stride::stride]))
 
 
 def load(path, *, dtype=torch.float32, device="cpu"):
@@ -1116,7 +1127,8 @@ class Surrogate(nn.Module):
             self.tasks[name] = Task(
                 name, tuple(fields["channels"]), tuple(fields["grid"]), tuple(fields["axes"]), tuple(fields["low"]), tuple(fields["high"]), fields["periodic"], fields["dt"],
                 fields.get("time_units"), fields["frames"], fields["stride"], tuple(task["strides"]), steps, tuple(names), options["history"] if several else 1,
-                (task.get("bundle") or options["bundle"]) if several else 1, steps < 2, math.prod(domain.cells) if on_grid else model["tokens"], latent_dims[name])
+                (task.get("bundle") or options["bundle"]) if several else 1, steps < 2, math.prod(domain.cells) if on_grid else model["tokens"], latent_dims[name],
+                tuple(fields["time"]) if fields["dt"] is None and "time" in fields else None)
             domain.levels = nn.ModuleList(token_grids(domain.cells if on_grid else (model["tokens"],), on_grid and domain.periodic, options, on_grid, domain.scattered, domain.places))
             if on_grid and not domain.periodic and domain.coordinates is None:
                 places = centres(domain.cells) if domain.places is None else domain.places
@@ -1206,7 +1218,7 @@ class Surrogate(nn.Module):
 
         It reads the last `history` frames; where there are fewer, the first is repeated. `parameters`: of the PDE, (B, P) in the order of
         Task.parameters, or a dict of numbers or (B,); what is not given is taken for typical. `dt`: the time that a step takes, (B,) or a number, the
-        task's own if None. `stride`: of an operator that has learnt several, in stored frames of the data.
+        task's own if None; where the data's steps differ in it, it has to be said. `stride`: of an operator that has learnt several, in stored frames of the data.
         """
         task = self.task(task)
         latents = self.latents_of(task, latents)
@@ -1216,6 +1228,8 @@ class Surrogate(nn.Module):
         frames = latents[:, -task.history:]
         if frames.shape[1] < task.history:
             frames = torch.cat([frames[:, :1].expand(-1, task.history - frames.shape[1], -1, -1), frames], 1)
+        if dt is None and task.dt is None:
+            raise ValueError(f"task '{task.name}': dt is needed, the time that the step takes: the steps that the model was trained on differ in it")
         dt = self.numbers(task.dt * stride / task.stride if dt is None else dt).expand(len(frames))
         return self.operator(task.name, task, self.domains[task.name], frames, dt, self.condition(task, parameters, len(frames)), stride)
 
@@ -1223,8 +1237,9 @@ class Surrogate(nn.Module):
         """Rolls out: (B, 1 + steps, *grid, channels) from the first frame (B, *grid, channels), in physical units.
 
         Frame 0 is the given one as the autoencoder reads it back. Of several given frames, (B, given, *grid, channels) a step apart, all come
-        first. `steps`: to be predicted, to the end of a trajectory of the data if None, 1 of a steady task. `dt` may be (B, steps): the time that each step
-        takes. `parameters` and `stride` are those of `advance`.
+        first. `steps`: to be predicted, to the end of a trajectory of the data if None, 1 of a steady task. `dt`: the time that a step takes, a number, (B,),
+        (steps,) or (B, steps); the task's own if None: its dt, or its step_times from the first frame on, of which the last goes on behind a trajectory's
+        end. It has to be said where both are None. `parameters` and `stride` are those of `advance`.
         """
         known = self.task(task)
         fields = self.numbers(fields)
@@ -1234,13 +1249,29 @@ class Surrogate(nn.Module):
         given, stride = latents.shape[1], self.stride_of(known, stride)
         if steps is None:
             steps = max((known.frames - 1) // stride + 1 - given, 1)
-        if dt is not None:
-            dt = self.numbers(dt)
-            dt = dt.reshape(-1, 1).expand(len(latents), steps) if dt.ndim < 2 else dt
+        dt = self.step_times(known, dt, stride, len(latents), given, steps)
         while latents.shape[1] < given + steps:
             now = None if dt is None else dt[:, latents.shape[1] - given]
             latents = torch.cat([latents, self.advance(latents, task, parameters, now, stride)], 1)
         return torch.stack([self.decode_to(latents[:, frame], task, orders=orders) for frame in range(given + steps)], 1)
+
+    def step_times(self, task, dt, stride, batch, given, steps):
+        """(B, steps) of what `predict` was told, or of what the model tells where steps differ; None: they are all the task's dt."""
+        if dt is None and task.dt is not None:
+            return None
+        if dt is None and task.times is None:
+            raise ValueError(f"task '{task.name}': dt is needed, the time that each step takes: the trajectories that the model was trained on differ in it, so that it knows no length of the steps of others")
+        if dt is None:
+            of_data = intervals(task.times, stride)
+            dt = [[of_data[min(step, len(of_data) - 1)] for step in range(given - 1, given - 1 + steps)]]
+        dt = self.numbers(dt)
+        if tuple(dt.shape) == (batch,) and batch == steps > 1 and not (dt == dt[0]).all():
+            raise ValueError(f"dt has {batch} numbers, which may be of {batch} samples or of {steps} steps; give dt[:, None] or dt[None, :]")
+        if tuple(dt.shape) == (batch,) and batch != steps:
+            dt = dt[:, None]
+        if dt.ndim > 2 or any(have not in (1, want) for have, want in zip(reversed(dt.shape), (steps, batch))):
+            raise ValueError(f"dt of task '{task.name}' is a number, ({batch},), ({steps},) or ({batch}, {steps}): samples and steps; this is {tuple(dt.shape)}")
+        return dt.expand(batch, steps)
 
     def forward(self, *arguments, **named):
         """`predict`."""
