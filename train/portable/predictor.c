@@ -415,17 +415,11 @@ static ups_status check(const ups_predictor *p, const ups_prediction *asked, ups
     return UPS_OK;
 }
 
-/* NaN is what is not known; what is infinite, or has no logarithm where one is taken, would silently count as that, or
- * end in fields of NaN. */
-static ups_status check_numbers(const ups_predictor *p, const ups_prediction *asked, ups_error *error) {
-    const ups_task *task = &p->described.tasks->task[asked->task];
-    return ups_unlearnt_refuse(task, asked->parameters, asked->count, error);
-}
-
 ups_status ups_predictor_run(ups_predictor *p, const ups_prediction *asked, ups_error *error) {
     UPS_TRY(check(p, asked, error));
-    UPS_TRY(check_numbers(p, asked, error));
-    const ups_sample *trained = &p->described.tasks->task[asked->task].geometry;
+    const ups_task *wished = &p->described.tasks->task[asked->task];
+    UPS_TRY(ups_unlearnt_refuse(wished, asked->parameters, asked->count, error)); /* NaN is what is not known */
+    const ups_sample *trained = &wished->geometry;
     prediction_kind wanted = {.task = asked->task, .count = asked->count, .stride = asked->stride}, *kind = NULL;
     for (int a = 0; a < UPS_MAX_GRID_DIMS; a++) {
         const bool used = a < trained->dims && !trained->points; /* points have the places that were trained on */
