@@ -1,6 +1,6 @@
 /* Times of frames as files keep them: what is one length of a step but for rounding, and what differs. */
 #include "tests/base/testing.h"
-#include "train/data/step_times.h"
+#include "train/data/conditions/step_times.h"
 #include <math.h>
 
 enum { FRAMES = 101 };

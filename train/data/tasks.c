@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "model/parameters/safetensors.h"
 #include "pipeline/layouts/layouts.h"
-#include "train/data/step_times.h"
+#include "train/data/conditions/step_times.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

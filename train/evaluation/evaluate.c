@@ -3,9 +3,9 @@
 
 #include "base/hash.h"
 #include "base/system/threads.h"
-#include "train/data/step_times.h"
+#include "train/data/conditions/step_times.h"
+#include "train/data/conditions/unlearnt.h"
 #include "train/data/trajectories.h"
-#include "train/data/unlearnt.h"
 #include "train/evaluation/evaluator.h"
 #include "train/networks.h"
 #include <math.h>

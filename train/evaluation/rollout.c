@@ -2,9 +2,9 @@
 
 #include "base/progress.h"
 #include "model/nets/blocks.h"
-#include "train/data/step_times.h"
+#include "train/data/conditions/step_times.h"
+#include "train/data/conditions/unlearnt.h"
 #include "train/data/trajectories.h"
-#include "train/data/unlearnt.h"
 #include "train/evaluation/evaluate.h"
 #include "train/evaluation/scores/pde_metrics.h"
 #include "train/networks.h"

@@ -4,8 +4,8 @@
 #include "model/parameters/safetensors.h"
 #include "train/config/given.h"
 #include "train/config/load.h"
+#include "train/data/conditions/step_times.h"
 #include "train/data/normalisation.h"
-#include "train/data/step_times.h"
 #include "train/data/trajectories.h"
 #include "train/networks.h"
 #include <math.h>

@@ -1,9 +1,9 @@
 #include "train/portable/predictor.h"
 
 #include "model/nets/blocks.h"
+#include "train/data/conditions/unlearnt.h"
 #include "train/data/latents.h"
 #include "train/data/trajectories.h"
-#include "train/data/unlearnt.h"
 #include "train/evaluation/surrogate.h"
 #include "train/networks.h"
 #include <math.h>

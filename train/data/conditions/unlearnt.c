@@ -1,4 +1,4 @@
-#include "train/data/unlearnt.h"
+#include "train/data/conditions/unlearnt.h"
 
 #include "base/log.h"
 #include "train/data/splits.h"

@@ -3,8 +3,8 @@
  * Times that a file keeps in float32 are rounded, so that differences of neighbours are all slightly different. Where
  * steps differ by no more than that, there is one length of a step, and everyone takes that one: what a model predicts
  * without its data is then what it predicts with them, to the bit. Otherwise differences are taken as they are. */
-#ifndef UPS_TRAIN_DATA_STEP_TIMES_H
-#define UPS_TRAIN_DATA_STEP_TIMES_H
+#ifndef UPS_TRAIN_DATA_CONDITIONS_STEP_TIMES_H
+#define UPS_TRAIN_DATA_CONDITIONS_STEP_TIMES_H
 
 #include "pipeline/source.h"
 

@@ -1,4 +1,4 @@
-#include "train/data/step_times.h"
+#include "train/data/conditions/step_times.h"
 
 #include <float.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* PDE parameters beyond those that an operator was trained on: one rule, by which evaluations and rollouts warn, and
  * predictions refuse what has no meaning to the operator and warn of the rest. */
-#ifndef UPS_TRAIN_DATA_UNLEARNT_H
-#define UPS_TRAIN_DATA_UNLEARNT_H
+#ifndef UPS_TRAIN_DATA_CONDITIONS_UNLEARNT_H
+#define UPS_TRAIN_DATA_CONDITIONS_UNLEARNT_H
 
 #include "train/data/tasks.h"
 
