@@ -137,6 +137,7 @@ def test_all_values_are_checked_before_the_first_run_begins(runs):
     one_sentence(runs.run("train", config, "--sweep", "operator.optimiser.learning_rate=1e-3"), "did you mean|unknown")
     one_sentence(runs.run("train", config, "--sweep", "operator.optimizer.learning_rate=1e-3,0.001"), "would be the same run")
     one_sentence(runs.run("train", config, "--sweep", "device.threads=1,2"), "would be the same run: no result depends on what differs")
+    one_sentence(runs.run("train", config, "--sweep", "tasks[0].strides=[],[1, 9]"), "--sweep: strides=1,9: task advection: a stride of 9 leaves no step")
     one_sentence(runs.run("train", config, "--sweep", "seed=1,,2"), "a value is missing")
     one_sentence(runs.run("train", config, "--sweep", "seed"), "of the form KEY=VALUE,VALUE", code=2)
     one_sentence(runs.run("train", config, "--sweep", "seed=1,2", "--sweep", "seed=3"), "seed is given twice")

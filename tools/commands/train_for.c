@@ -65,17 +65,6 @@ static ups_status check_begins(const ups_train_request *request, const ups_run_c
     return status;
 }
 
-/* What is wrong with the configuration for any stage, before the first one is trained alone. */
-static ups_status check_stages(const ups_run_config *config, ups_error *error) {
-    ups_tasks *tasks = NULL;
-    unsigned stages = 0;
-    for (unsigned i = 0; i < config->stage_count; i++) stages |= 1u << config->stages[i];
-    UPS_TRY(ups_tasks_open(config, &tasks, error));
-    const ups_status status = ups_stages_check(stages, config, tasks, error);
-    ups_tasks_close(tasks);
-    return status;
-}
-
 static ups_status prepare(const ups_train_request *request, const ups_run_config *config, ups_train_report *report,
                           ups_error *error) {
     for (unsigned i = 0; i < config->stage_count && config->stages[i] != UPS_STAGE_OPERATOR; i++) {
@@ -333,7 +322,7 @@ ups_status ups_train_fit_steps(const ups_train_request *request, double seconds,
     *report = (ups_train_report){0};
     UPS_TRY(ups_run_config_load(request->operand, request->overrides, request->override_count, &config, error));
     ups_status status = check_begins(request, config, error);
-    if (status == UPS_OK && !request->resume) status = check_stages(config, error);
+    if (status == UPS_OK && !request->resume) status = ups_stages_check_all(config, error);
     if (status == UPS_OK) status = prepare(request, config, report, error);
     ups_train_request asked = *request; /* what the operator will be trained by: with --resume, the run's own */
     if (request->resume) asked.operand = config->output;

@@ -61,6 +61,9 @@ extern const ups_stage_class *const ups_stages[UPS_STAGE_COUNT]; /* in the order
 
 /* Checks the stages of a mask, in their order, up to the first that fails. */
 ups_status ups_stages_check(unsigned stages, const ups_run_config *config, const ups_tasks *tasks, ups_error *error);
+/* Opens the configuration's tasks, checks all its stages, and closes them again. Errors: those of ups_tasks_open, too.
+ */
+ups_status ups_stages_check_all(const ups_run_config *config, ups_error *error);
 
 /* Computes the plan for the batch size it is given. */
 typedef ups_status (*ups_stage_measure)(void *context, int64_t batch_size, ups_stage_plan *plan, ups_error *error);

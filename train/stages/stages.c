@@ -15,3 +15,13 @@ ups_status ups_stages_check(unsigned stages, const ups_run_config *config, const
     }
     return UPS_OK;
 }
+
+ups_status ups_stages_check_all(const ups_run_config *config, ups_error *error) {
+    ups_tasks *tasks = NULL;
+    unsigned stages = 0;
+    for (unsigned i = 0; i < config->stage_count; i++) stages |= 1u << config->stages[i];
+    UPS_TRY(ups_tasks_open(config, &tasks, error));
+    const ups_status status = ups_stages_check(stages, config, tasks, error);
+    ups_tasks_close(tasks);
+    return status;
+}

@@ -330,6 +330,8 @@ ups_status ups_sweep_prepare(ups_sweep *sweep, ups_error *error) {
         run->config = NULL;
         UPS_TRY(ups_run_config_load(operand, run->overrides, run->override_count, &run->config, error));
         UPS_TRY(look(sweep, run, error));
+        if (run->outcome == UPS_SWEEP_FINISHED || ups_stages_check_all(run->config, error) == UPS_OK) continue;
+        return ups_fail_within(error, "--sweep: %s", run->name);
     }
     return UPS_OK;
 }

@@ -48,9 +48,9 @@ typedef struct ups_sweep {
  * whatever the outcome. UPS_ERR_ARGUMENT: a key without values, given twice, or too many runs. */
 ups_status ups_sweep_begin(const ups_sweep_request *request, ups_sweep *sweep, ups_error *error);
 
-/* Loads every run's configuration and looks at what lies in its directory; writes nothing. UPS_ERR_CONFIG: a wrong
- * value. UPS_ERR_ARGUMENT: two runs would be the same; a directory holds a run of another configuration
- * (sweep->refused), or, without `resume`, one that was stopped. */
+/* Loads every run's configuration, holds it against its data, and looks at what lies in its directory; writes nothing.
+ * UPS_ERR_CONFIG: a wrong value. UPS_ERR_ARGUMENT: two runs would be the same; a directory holds a run of another
+ * configuration (sweep->refused), or, without `resume`, one that was stopped. */
 ups_status ups_sweep_prepare(ups_sweep *sweep, ups_error *error);
 
 /* Trains what is left. A run that fails for its numbers or its memory is noted, and the next one begins; any other
