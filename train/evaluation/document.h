@@ -25,9 +25,10 @@ typedef struct ups_evaluation_request {
 /* Evaluates every task; normalises the session's tasks, unless predictions are given. *document, a new reference:
  * {"autoencoder", "operator":
  * {"file", "xxh3"}, "tasks": [evaluate.h, and "data_xxh3"], "worse_than_persistence": [{"task", "steps", "whole",
- * "ratio"}], "failed_gates": [{"task", "gate", "value", "limit", "worst"}], "training": the run that trained the
- * operator, "autoencoder_training": that of the autoencoder where it is another, "command": {"config"},
- * "machine": what computed this (train/run/machine.h)}. Of predictions no models and trainings, but "predictions":
+ * "ratio"}] of tasks whose data change in time, "failed_gates": [{"task", "gate", "value", "limit", "worst"}],
+ * "training": the run that trained the operator, "autoencoder_training": that of the autoencoder where it is another,
+ * "command": {"config"}, "machine": what computed this (train/run/machine.h)}. Of predictions no models and trainings,
+ * but "predictions":
  * [{"task", "files", "xxh3"}]. Errors: those of ups_surrogate_find, of reading, of ups_evaluate_task;
  * UPS_ERR_ARGUMENT of predictions whose task is none. */
 ups_status ups_evaluation_make(ups_session *session, const ups_evaluation_request *request, json_t **document,
