@@ -431,7 +431,7 @@ def start(scratch, samples):
 
 def kill_a_run(scratch):
     """Of how many samples the run was that could be killed before it was done."""
-    for samples in (3000, 12000, 48000):
+    for samples in (600, 3000, 12000, 48000):
         run = start(scratch, samples)
         run.kill()
         run.communicate()
