@@ -151,6 +151,8 @@ def test_what_stays_was_trained_on_the_same_data(runs):
         one_sentence(runs.run("train", folder, *way, *elsewhere), "advection: its files have other contents since the run began")
         assert tree(folder) == before
     shutil.copy(os.path.join(other, "advection.h5"), os.path.join(data, "advection.h5"))
+    runs.must("train", config, "--set", "data.residency=encode", "-q")  # nothing to be done, and so nothing trained on these
+    assert tree(folder)["normalisation.json"] == before["normalisation.json"]
     said = runs.must("train", folder, "--extend", "--set", "operator.steps=70", "-q").stderr
     assert "task advection: its files have other contents since the run began; what was trained then stays" in said
     said = runs.must("train", folder, "--resume", "-q").stderr

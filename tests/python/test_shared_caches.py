@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import one_sentence
+from commands import one_sentence, ups
 from tiny_run import CONFIG, tree
 
 CONSTANT = CONFIG.replace("warmup_steps: 4", "warmup_steps: 4, schedule: constant").replace("steps: 60", "steps: 30")
@@ -125,3 +125,43 @@ def test_a_run_is_not_pointed_at_a_place_where_no_cache_is_or_will_be(runs, pair
     before = tree(one)
     one_sentence(runs.run("train", one, "--resume", "--set", "cache.directory=" + shared), f"goes on with the cache in {moved}, not in {shared}")
     assert tree(one) == before
+
+
+def test_a_place_is_the_same_however_it_is_written(runs, tmp_path):
+    """Relative, with a slash at the end, behind a link: what was stopped goes on, and a fork takes the cache along."""
+    place, text = tmp_path / "place", CONSTANT.replace("cache: {{", "cache: {{directory: shared, ")
+    os.mkdir(place)
+    config = runs.config("relative", text)
+    run = lambda *arguments: ups(*arguments, cwd=place)
+    assert run("train", config, "-q").returncode == 0
+    runs.train_until("operator, step 30", runs.path("relative"), "--extend", "--set", "autoencoder.steps=40")
+    os.symlink(place / "shared", tmp_path / "link")
+    one_sentence(run("train", config, "--resume", "--set", f"cache.directory={tmp_path}/other"), "cache.directory: what was stopped")
+    done = run("train", config, "--resume", "-q", "--set", f"cache.directory={tmp_path / 'link'}")
+    assert done.returncode == 0, done.stderr
+    os.symlink(runs.data, tmp_path / "data")
+    done = run("train", config, "--fork", runs.path("relative-fork"), "--set", f"data.root={tmp_path / 'data'}/", "--set", "autoencoder.steps=40", "-q")
+    assert done.returncode == 0, done.stderr
+    groups = [path for path in Path(runs.path("relative-fork", "cache")).rglob("*") if path.is_file() and path.stat().st_nlink > 1]
+    assert len(groups) > 10, "the cache came along by links"
+
+
+def test_a_cache_that_is_a_link_may_be_anothers(runs, tmp_path):
+    """A run that has nothing to do leaves what another one builds there."""
+    folders = [runs.path(name) for name in ("linked-one", "linked-other")]
+    for folder in folders:
+        os.mkdir(folder)
+        os.symlink(tmp_path, os.path.join(folder, "cache"))
+        runs.must("train", runs.config(os.path.basename(folder), CONSTANT), "-q")
+    stopped(runs, folders[0])
+    runs.must("train", runs.config("linked-other", CONSTANT), "-q")
+    assert json.loads((tmp_path / ".next" / "owner.json").read_text()) == {"run": folders[0]}
+    runs.must("train", folders[0], "--resume", "-q")
+    runs.must("cache", "verify", folders[0])
+
+
+def test_a_fork_that_came_to_nothing_leaves_no_cache(runs, pair, tmp_path):
+    done = runs.run("train", pair[0], "--fork", tmp_path / "fork", "--set", f"cache.directory={tmp_path / 'forked'}", "--set", "evaluation.given=20",
+                    "--set", "operator.batch_size=2")
+    one_sentence(done, "evaluation.given")
+    assert os.listdir(tmp_path) == []

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const char owner_name[] = "owner.json";
 
@@ -68,9 +69,14 @@ static char *run_around(const char *next_cache) {
     return run;
 }
 
-/* A cache within the run's own directory is nobody else's, wherever the run was moved. */
+/* A cache within the run's own directory is nobody else's, wherever the run was moved, unless it is a link. */
 static bool is_apart(const ups_run_config *config) {
-    return config->cache.directory[0] != '\0';
+    struct stat entry;
+    if (config->cache.directory[0]) return true;
+    char *cache = ups_run_path(config, "cache");
+    const bool linked = cache && lstat(cache, &entry) == 0 && S_ISLNK(entry.st_mode);
+    free(cache);
+    return linked;
 }
 
 /* The other run that has it; NULL: none. Free with free(). */
@@ -237,11 +243,13 @@ ups_status ups_staged_cache_clear(const ups_run_config *config, ups_error *error
 }
 
 bool ups_staged_cache_is_given_up(const char *next_cache, char reason[600]) {
-    char *around = run_around(next_cache), *owner = around ? strdup(around) : read_owner(next_cache);
-    bool given_up = owner && !ups_run_has_next(owner);
+    char *around = run_around(next_cache), *owner = read_owner(next_cache);
+    /* A run may have been moved since; its cache may be a link to where others build, too. */
+    const char *whose = owner ? owner : around;
+    const bool given_up = whose && !ups_run_has_next(whose) && !(around && ups_run_has_next(around));
     if (given_up)
         snprintf(reason, 600, "it was built to replace the cache of %.300s, which has no `next` any more: given up",
-                 owner);
+                 around ? around : whose);
     free(owner);
     free(around);
     return given_up;

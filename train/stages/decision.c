@@ -145,6 +145,17 @@ static void tell_taken(const ups_train_decision *d) {
     }
 }
 
+/* However they are written: relative, behind a link, with a slash at the end. "" is the run's own directory. */
+static bool is_same_place(const char *one, const char *other) {
+    char *a = ups_path_absolute(one), *b = ups_path_absolute(other);
+    for (size_t i = a ? strlen(a) : 0; i > 1 && a[i - 1] == '/'; i--) a[i - 1] = '\0';
+    for (size_t i = b ? strlen(b) : 0; i > 1 && b[i - 1] == '/'; i--) b[i - 1] = '\0';
+    const bool same = a && b && (strcmp(a, b) == 0 || (a[0] && b[0] && ups_path_is_same(a, b)));
+    free(a);
+    free(b);
+    return same;
+}
+
 /* ---- going on -----------------------------------------------------------------------------------------------------
  */
 
@@ -202,7 +213,7 @@ static ups_status resume_next(ups_train_decision *d, ups_error *error) {
         d->progress.begun = from_on((ups_stage)0);
         status = load_own(d, next, own, error);
     }
-    if (status == UPS_OK && strcmp(d->config->cache.directory, own->cache.directory) != 0) {
+    if (status == UPS_OK && !is_same_place(d->config->cache.directory, own->cache.directory)) {
         status = ups_fail(
             error, UPS_ERR_ARGUMENT,
             "cache.directory: what was stopped in %s goes on with the cache in %s, not in %s; ups train %s "
@@ -236,7 +247,7 @@ static ups_status add_dependants(ups_train_decision *d, ups_error *error) {
 
 /* Where the cache stays, it has to be where the run is told to look for it. */
 static ups_status check_cache_stays(const ups_train_decision *d, ups_error *error) {
-    if (d->redo & bit(UPS_STAGE_CACHE) || strcmp(d->config->cache.directory, d->own->cache.directory) == 0)
+    if (d->redo & bit(UPS_STAGE_CACHE) || is_same_place(d->config->cache.directory, d->own->cache.directory))
         return UPS_OK;
     if (!ups_encode_has_begun(d->own) || ups_encode_has_begun(d->config)) return UPS_OK;
     char *had = ups_run_cache_directory(d->own), *told = ups_run_cache_directory(d->config), stages[LIST_BYTES];
@@ -382,8 +393,11 @@ static bool begins_as_run(const ups_train_decision *d) {
 }
 
 bool ups_train_moves_data(const ups_train_decision *d) {
-    for (size_t i = 0; i < d->differences.count; i++)
-        if (d->differences.list[i].key && strcmp(d->differences.list[i].key, "data.root") == 0) return true;
+    for (size_t i = 0; i < d->differences.count; i++) {
+        const ups_run_difference *difference = &d->differences.list[i];
+        if (difference->key && strcmp(difference->key, "data.root") == 0)
+            return !is_same_place(difference->run, difference->now);
+    }
     return false;
 }
 
@@ -405,7 +419,7 @@ static ups_status fork_run(ups_train_decision *d, ups_error *error) {
         if (is_blocked(d, difference, 0))
             again |= difference->of_stage ? from_on(difference->stage) : from_on((ups_stage)0);
     }
-    bool same_cache = strcmp(d->config->cache.directory, own->cache.directory) == 0;
+    bool same_cache = is_same_place(d->config->cache.directory, own->cache.directory);
     d->redo = again;
     keep_batches(d, ~again);
     if (same_cache) d->config->cache.directory = (char *)"";
@@ -433,6 +447,7 @@ static ups_status fork_run(ups_train_decision *d, ups_error *error) {
                         "%s: nothing of this run has begun; there are no weights to start from", own->output);
     }
     UPS_TRY(ups_run_seed_make(&seed, error));
+    d->took_cache_apart = seed.cache && d->config->cache.directory[0];
     const unsigned taken = d->progress.built & ~again & ~(seed.cache ? 0 : bit(UPS_STAGE_CACHE));
     if (seed.weights)
         ups_log(UPS_LOG_INFO, "%s: a new run; %s %s with the weights of %s", d->config->output,

@@ -39,6 +39,7 @@ typedef struct ups_train_decision {
     ups_run_differences differences; /* of `given` from `own` */
     char *run_before;                /* config.yaml, when all this was decided; NULL: absent */
     bool resume, staged, fresh;      /* fresh: what is staged has to be seeded first */
+    bool took_cache_apart;           /* a fork's cache was made in a directory of its own, cache.directory */
     unsigned back;                   /* of go_on: stages that go back to before the decay of their learning rate */
     unsigned redo, go_on; /* stages that are staged, or that a fork does again; of these, those that go on from their
                              checkpoints */

@@ -121,6 +121,13 @@ static ups_status run_stage(stages_run *r, ups_stage stage, ups_error *error) {
     return record(r, stage, error);
 }
 
+/* Weights, and not a cache alone, which is looked at each time. */
+static bool trains_anything(const stages_run *r) {
+    for (int s = 0; s < UPS_STAGE_COUNT; s++)
+        if (r->training & 1u << s && ups_run_training(r->config, (ups_stage)s)) return true;
+    return false;
+}
+
 static ups_status run_stages(stages_run *r, ups_error *error) {
     const ups_run_config *config = r->config;
     UPS_TRY(ups_precision_recorded(config, &r->recorded, error));
@@ -132,11 +139,11 @@ static ups_status run_stages(stages_run *r, ups_error *error) {
         UPS_TRY(ups_stage_check_ranks(config, config->stages[i], ups_comm_size(r->session->comm), error));
     }
     UPS_TRY(ups_stages_check(r->training, config, r->session->tasks, error));
-    if (r->training && r->wanted->keeps_trained)
+    if (r->wanted->keeps_trained && (r->wanted->moves_data ? r->training != 0 : trains_anything(r)))
         UPS_TRY(ups_tasks_check_data(config, r->session->tasks, r->wanted->moves_data, error));
     UPS_TRY(ups_run_take_given(config, r->session->tasks, r->training, r->wanted->resume, error));
     UPS_TRY(ups_session_normalise_as_trained(r->session, r->training, error));
-    if (r->training) UPS_TRY(ups_tasks_record_data(config, r->session->tasks, error));
+    if (trains_anything(r)) UPS_TRY(ups_tasks_record_data(config, r->session->tasks, error));
     bool any = false;
     for (unsigned i = 0; i < config->stage_count; i++) {
         ups_stage stage = config->stages[i];

@@ -72,7 +72,10 @@ static ups_status train_in_place(ups_train_decision *d, ups_error *error) {
     ups_error after;
     /* the weights that it was to begin with, or what it was to do with the data */
     bool unfit = d->request->fork && (status == UPS_ERR_FORMAT || status == UPS_ERR_CONFIG);
-    if (unfit && came_to_nothing(d, session.config, status)) ups_remove_tree_at_once(wanted.output, &after);
+    if (unfit && came_to_nothing(d, session.config, status)) {
+        ups_remove_tree_at_once(wanted.output, &after);
+        if (d->took_cache_apart) ups_remove_tree_at_once(session.config->cache.directory, &after);
+    }
     ups_run_lock_release(lock);
     d->report->config = session.config;
     session.config = NULL;
