@@ -23,9 +23,8 @@ static const ups_option options[OPTION_COUNT] = {
     [CHECKPOINT] = {"checkpoint", 'c', "best|latest|FILE|DIR",
                     "models to take instead of the run's: of its checkpoints, a safetensors file or a directory"},
     [SET] = {"set", 's', "KEY=VALUE",
-             "overrides a key of the configuration; may be given several times. Of a model that tells of its fields "
-             "`output` "
-             "alone"},
+             "overrides a key of the configuration; may be given several times. A model that tells of its fields heeds "
+             "`output` alone"},
 };
 static const ups_usage usage = {
     "export",
